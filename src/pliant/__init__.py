@@ -1,0 +1,1 @@
+"""Pliant: compile a model once; run it at every shape."""
