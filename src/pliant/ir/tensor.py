@@ -78,11 +78,16 @@ class Input(Tensor):
 
 
 class Compute(Tensor):
-    """`label[axes] = body`. A reduction is a `Reduce` at the root of the body."""
+    """`label[axes] = body`. A reduction is a `Reduce` at the root of the body.
+
+    `requires` lists what must hold of the sizes: (a, b, message) for a == b. What cannot be proved
+    when the model is compiled is checked in every call.
+    """
 
     label: str
     axes: tuple[Axis, ...]
     body: Expr
+    requires: tuple[tuple[Int, Int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, Reduce) and any(
@@ -213,12 +218,15 @@ def placeholder(name: str, shape: Sequence[IntLike], dtype: DType) -> Input:
 
 
 def compute(
-    shape: Sequence[IntLike], fn: Callable[..., Expr | int | float | bool], name: str = "t"
+    shape: Sequence[IntLike],
+    fn: Callable[..., Expr | int | float | bool],
+    name: str = "t",
+    requires: Sequence[tuple[Int, Int, str]] = (),
 ) -> Compute:
     """`out[i…] = fn(i…)`; `fn` gets one symbolic integer for each dimension of `shape`."""
     axes = _axes("_i", shape)
     body = as_expr(fn(*(var(a.var) for a in axes)))
-    return Compute(name, axes, body)
+    return Compute(name, axes, body, tuple(requires))
 
 
 def reduce(
