@@ -50,7 +50,8 @@ static struct {
     atomic_int count;
 
     /* the job */
-    pl_ctx* ctx;
+    pl_ctx ctx; /* a copy: the owner writes errors into its own while workers start */
+    struct pl_call* call;
     pl_body body;
     void* closure;
     int64_t n;
@@ -198,9 +199,9 @@ static void* worker_main(void* argument) {
         if (!spin_until(is_work, seen)) sleep_until_work(seen);
         if (!join(seen, &joined)) continue;
         seen = GENERATION(joined);
-        self->ctx = *pool.ctx;
+        self->ctx = pool.ctx;
         self->ctx.thread = pool.places - (int64_t)((joined & PLACE_MASK) / PLACE);
-        self->call = pl_thread_of(pool.ctx)->call;
+        self->call = pool.call;
         take_pieces(&self->ctx);
         pl_stack_empty(&self->scratch, SCRATCH_WINDOW);
         leave();
@@ -311,7 +312,8 @@ int32_t pl_pool_parallel(pl_ctx* ctx, pl_body body, void* closure, int64_t n, in
     pl_fork_guard();
     while (atomic_load(&pool.count) < threads - 1 && start_worker()) {
     }
-    pool.ctx = ctx;
+    pool.ctx = *ctx;
+    pool.call = pl_thread_of(ctx)->call;
     pool.body = body;
     pool.closure = closure;
     pool.n = n;
