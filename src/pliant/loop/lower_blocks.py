@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from pliant.ir.expr import Binary, Expr, Index, substitute
+from pliant.ir.expr import Binary, Expr, Index
 from pliant.ir.node import transform
 from pliant.ir.tensor import all_of
+from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Block, Function, If, Stmt, seq
 from pliant.sym.expr import as_int
 
@@ -28,11 +29,11 @@ def lower_statement(s: Stmt) -> Stmt:
 
 def _plain(block: Block) -> Stmt:
     values = {it.var: b for it, b in zip(block.iters, block.bindings, strict=True)}
-    body: Stmt = substitute(block.body, values)  # type: ignore[arg-type]
+    body = subst(block.body, values)
     if block.init is not None:
-        body = seq(_at_start(block, substitute(block.init, values)), body)  # type: ignore[arg-type]
+        body = seq(_at_start(block, subst(block.init, values)), body)
     if block.where is not None:
-        body = If(substitute(block.where, values), body)  # type: ignore[arg-type]
+        body = If(subst(block.where, values), body)
     return body
 
 

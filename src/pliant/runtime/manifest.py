@@ -5,6 +5,7 @@ Plain data without behaviour; kept as JSON in the file. `FORMAT` changes when th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,6 +49,13 @@ class Site:
     error: str = "ShapeError"  # a class of pliant.base.errors
     span: str = ""
 
+    @property
+    def id(self) -> int:
+        """The number that compiled code reports: a hash of the contents, so that kernels that are
+        compiled apart need not agree on a numbering."""
+        digest = hashlib.sha256(f"{self.error}\0{self.message}".encode()).digest()
+        return int.from_bytes(digest[:6], "little")
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
@@ -72,7 +80,7 @@ class WeightInfo:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One callable of an artifact. A check's site number is its index in `sites`."""
+    """One callable of an artifact. Compiled code names a check by its site's `id`."""
 
     name: str
     symbol: str  # of the host entry in the machine code

@@ -35,6 +35,7 @@ class Messages:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self._sites = {s.id: s for s in function.sites}
 
     def __call__(self, code: int, payload: tuple[int, ...], detail: str) -> PliantError:
         if code < 0:
@@ -58,9 +59,9 @@ class Messages:
 
     def _check(self, payload: tuple[int, ...]) -> PliantError:
         site, values = payload[0], payload[1:]
-        if not 0 <= site < len(self.function.sites):
+        found = self._sites.get(site)
+        if found is None:
             return ShapeError(f"{self.function.name}: check {site} failed with {list(values)}")
-        found = self.function.sites[site]
         try:
             text = found.message.format(*values)
         except (IndexError, KeyError, ValueError):
@@ -71,9 +72,9 @@ class Messages:
         return cls(f"{text} [{found.span}]" if found.span else text)
 
     def _at_site(self, site: int, what: str) -> PliantError:
-        if not 0 <= site < len(self.function.sites):
+        found = self._sites.get(site)
+        if found is None:
             return ShapeError(f"{self.function.name}: {what}")
-        found = self.function.sites[site]
         return ShapeError(f"{found.message}: {what}" + (f" [{found.span}]" if found.span else ""))
 
     def _memory(self, payload: tuple[int, ...]) -> PliantError:

@@ -1,6 +1,6 @@
 """What generated code asks of the runtime, through the fields of `pl_ctx` (runtime/native/pliant.h).
 
-The offsets are the ABI; `pliant.h` asserts the same numbers.
+The offsets are the ABI (`runtime.abi`); `pliant.h` asserts the same numbers.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm.writer import FunctionText
 from pliant.loop.stmt import Buffer
+from pliant.runtime import abi
+from pliant.runtime.abi import CTX, TENSOR
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
 
-PARALLEL: Final = 8
-ARENA: Final = 16
-SCRATCH: Final = 24
-MARK: Final = 32
-RELEASE: Final = 40
-OUTPUT: Final = 48
-WEIGHTS: Final = 56
-ERROR_CODE: Final = 72
-PAYLOAD: Final = 80
-INPUTS: Final = 144
-# DLTensor
-DL_DATA: Final = 0
-DL_SHAPE: Final = 24
-DL_STRIDES: Final = 32
-PAYLOAD_VALUES: Final = 7
+PARALLEL: Final = CTX["parallel"]
+ARENA: Final = CTX["arena"]
+SCRATCH: Final = CTX["scratch"]
+MARK: Final = CTX["mark"]
+RELEASE: Final = CTX["release"]
+OUTPUT: Final = CTX["output"]
+WEIGHTS: Final = CTX["weights"]
+ERROR_CODE: Final = CTX["error_code"]
+PAYLOAD: Final = CTX["payload"]
+INPUTS: Final = CTX["inputs"]
+PAYLOAD_VALUES: Final = abi.PAYLOAD - 1
 
 
 def _field(t: FunctionText, offset: int, kind: str = "ptr", base: str = "%ctx") -> str:
@@ -46,7 +44,7 @@ def store_error(t: FunctionText, site: int, values: tuple[str, ...]) -> None:
         t.line(f"store i64 {value}, ptr {at}, align 8")
 
 
-def parallel(e: Emitter, body: str, closure: str, count: str, grain: int) -> str:
+def parallel(e: Emitter, body: str, closure: str, count: str, grain: str) -> str:
     fn = _field(e.text, PARALLEL)
     args = f"ptr %ctx, ptr @{body}, ptr {closure}, i64 {count}, i64 {grain}"
     return e.text.assign(f"call i32 {fn}({args})")
@@ -90,7 +88,7 @@ def host_buffer(e: Emitter, b: Buffer) -> str:
     number = int(b.scope[len(kind) :])
     if kind == "weight":
         return _field(t, 8 * number, base=_field(t, WEIGHTS))
-    offsets = {"input": DL_DATA, "shape": DL_SHAPE, "strides": DL_STRIDES}
+    offsets = {"input": TENSOR["data"], "shape": TENSOR["shape"], "strides": TENSOR["strides"]}
     if kind not in offsets:
         raise InvalidModelError(f"{b.name}: a host function cannot take scope {b.scope!r}")
     tensor = _field(t, 8 * number, base=_field(t, INPUTS))

@@ -7,7 +7,6 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,23 +22,11 @@ from pliant.ir.node import Node, walk
 from pliant.loop.stmt import (
     Alloc, Buffer, BufferRef, Check, For, Function, If, Invoke, Let, Nop, Seq, Stmt, Store, While,
 )  # fmt: skip
+from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
 Val = exprs.Val
-
-
-@dataclass(frozen=True)
-class Site:
-    """A check that can fail: what to tell the user. Identified by a hash of its contents."""
-
-    error: str
-    message: str
-
-    @property
-    def id(self) -> int:
-        digest = hashlib.sha256(f"{self.error}\0{self.message}".encode()).digest()
-        return int.from_bytes(digest[:6], "little")
 
 
 @dataclass(frozen=True)
@@ -156,6 +143,14 @@ class Emitter:
         self.mask, self.mask_is_nonempty = before
 
     @contextmanager
+    def vector(self, name: str, lanes: int) -> Iterator[None]:
+        """The variable `name` runs over `lanes` lanes at once inside."""
+        self.lanes, self.lane_var = lanes, name
+        with self.scope():
+            yield
+        self.lanes, self.lane_var = 1, ""
+
+    @contextmanager
     def bound(self, name: str, value: int) -> Iterator[None]:
         """The loop variable `name` is the constant `value` inside."""
         self._const_sizes[name] = value
@@ -233,7 +228,7 @@ class Emitter:
         good, bad_label = t.label("ok"), t.label("fail")
         t.branch(condition, good, bad_label)
         t.start(bad_label)
-        site = Site(error, message)
+        site = Site(message, error)
         self.sites[site] = None
         context.store_error(t, site.id, values)
         t.line("ret i32 1")
@@ -330,10 +325,8 @@ class Emitter:
             with self.bound(s.var, 0):
                 self.statement(s.body)
             return
-        self.lanes, self.lane_var = extent.value, s.var
-        with self.scope():
+        with self.vector(s.var, extent.value):
             self.statement(s.body)
-        self.lanes, self.lane_var = 1, ""
 
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
@@ -449,7 +442,8 @@ class Emitter:
             slot = t.assign(f"getelementptr i64, ptr {closure}, i64 {k}")
             t.line(f"store {kind} {self._captured_text(kind, name)}, ptr {slot}, align 8")
         inner.parallel_body(s, captured)
-        code = context.parallel(self, inner.name, closure, count, dict(s.notes).get("grain", 1))
+        grain = ints.emit_uniform(self, as_int(dict(s.notes).get("grain", 1)))
+        code = context.parallel(self, inner.name, closure, count, grain)
         self.leave_on_error(code)
 
     def _captured_text(self, kind: str, name: str) -> str:

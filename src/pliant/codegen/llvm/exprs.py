@@ -16,8 +16,10 @@ from pliant.codegen.llvm import ints, memory
 from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type
 from pliant.ir.expr import (
-    Binary, Bitcast, Cast, Const, Expr, Guard, Index, Load, Reduce, Select, Unary, Var, const,
+    Axis, Binary, Bitcast, Cast, Const, Expr, Guard, Index, Load, Reduce, Select, Unary, Var, const,
 )  # fmt: skip
+
+from pliant.loop.reduction import COMBINE_OP
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -181,7 +183,7 @@ def call_math(e: Emitter, name: str, *args: Val) -> Val:
     fn = math_function(name, dtype, lanes)
     _define(e, fn)
     actual = ", ".join(f"{a.type} {a.text}" for a in args)
-    return Val(e.text.assign(f"call {args[0].type} @{fn.symbol}({actual})"), dtype, lanes)
+    return Val(e.text.assign(f"call fastcc {args[0].type} @{fn.symbol}({actual})"), dtype, lanes)
 
 
 def _define(e: Emitter, fn: MathFunction) -> None:
@@ -443,23 +445,44 @@ def _branch(e: Emitter, c: Val, a: Expr, b: Expr) -> Val:
 
 
 def _guard(e: Emitter, x: Guard) -> Val:
-    e.fail_unless(emit(e, x.cond), x.kind, x.message)
+    e.fail_unless(emit(e, x.cond), "ShapeError", x.message)
     return emit(e, x.value)
 
 
 def _reduce(e: Emitter, x: Reduce) -> Val:
     """A reduction over a constant number of values, as a balanced tree."""
-    from_axes = 1
-    for axis in x.axes:
-        from_axes *= axis.extent.value
     (axis,) = x.axes
+    count = axis.extent.value
+    op = COMBINE_OP[x.combiner]
+    if e.lanes == 1 and count in (4, 8, 16, 32):
+        return _reduce_lanes(e, axis, op, x.body)
     values: list[Val] = []
-    for k in range(from_axes):
+    for k in range(count):
         with e.bound(axis.var, k):
             values.append(emit(e, x.body))
-    op = {"sum": "add", "prod": "mul", "any": "or", "all": "and"}.get(x.combiner, x.combiner)
     while len(values) > 1:
         half = (len(values) + 1) // 2
         paired = [binary(e, op, *_together(e, a, b)) for a, b in zip(values, values[half:])]  # noqa: B905
         values = paired + values[len(paired) : half]
     return values[0]
+
+
+def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
+    """All values as one vector, then halved until one is left."""
+    count = axis.extent.value
+    with e.vector(axis.var, count):
+        v = widen(e, emit(e, body))
+    while count > 2:
+        half = count // 2
+        low, high = (
+            Val(_part(e, v, range(start, start + half)), v.dtype, half) for start in (0, half)
+        )
+        v, count = binary(e, op, low, high), half
+    ends = (e.text.assign(f"extractelement {v.type} {v.text}, i64 {k}") for k in (0, 1))
+    low, high = (Val(text, v.dtype, 1) for text in ends)
+    return binary(e, op, low, high)
+
+
+def _part(e: Emitter, v: Val, lanes: range) -> str:
+    mask = ", ".join(f"i32 {k}" for k in lanes)
+    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, <{len(lanes)} x i32> <{mask}>")

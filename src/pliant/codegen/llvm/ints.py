@@ -62,6 +62,8 @@ def _atom(e: Emitter, atom: object, lanes: int) -> str:
     kind = vector_type("i64", lanes)
     match atom:
         case VarAtom(name):
+            if lanes > 1 and name != e.lane_var:
+                return e.splat(e.size(name, 1), "i64")
             return e.size(name, lanes)
         case DivAtom(num, den):
             quotient, _ = _divide(e, num, den, lanes)
