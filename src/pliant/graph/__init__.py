@@ -1,0 +1,1 @@
+"""Graph level: functions of flat bindings over tensors with symbolic shapes."""

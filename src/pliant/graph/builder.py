@@ -1,0 +1,162 @@
+"""Builds a graph function: what every frontend calls.
+
+    b = Builder("main", operators)
+    x = b.param("x", f32, (var("batch"), 384))
+    w = b.weight("encoder.weight", array)
+    h = b.call("matmul", x, w, span=Span("model.py", 12))
+    function, weights = b.finish([h])
+
+Shapes and element types of results follow from the operator's definition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pliant.base.dtypes import DType, from_numpy
+from pliant.base.errors import InvalidModelError, PliantError
+from pliant.base.spans import Span
+from pliant.graph.function import Binding, Dim, Function, TensorType, Value
+from pliant.graph.operator import Operator, Operators
+from pliant.ir.tensor import Input, Tensor
+from pliant.sym.expr import Int, IntLike, as_int
+from pliant.sym.facts import Facts
+
+
+class Builder:
+    """Collects parameters, weights and bindings of one function."""
+
+    def __init__(self, name: str, operators: Operators, facts: Facts | None = None) -> None:
+        self.name = name
+        self.operators = operators
+        self.facts = facts or Facts()
+        self.weights: dict[str, np.ndarray] = {}
+        self._params: list[Value] = []
+        self._weight_values: dict[str, Value] = {}
+        self._weight_keys: list[tuple[Value, str]] = []
+        self._bindings: list[Binding] = []
+        self._dims: dict[str, Dim] = {}
+        self._equalities: list[tuple[Int, Int]] = []
+        self._names: set[str] = set()
+        self._typed: dict[Any, tuple[TensorType, ...]] = {}
+
+    def dim(self, name: str, known: Dim) -> None:
+        """Declare a symbolic dimension."""
+        self._dims[name] = known
+        self.facts.declare(name, known.min, known.max, known.multiple, known.likely)
+
+    def equal(self, a: IntLike, b: IntLike) -> None:
+        """Record that two sizes are equal in every legal call; checked at run time."""
+        self._equalities.append((as_int(a), as_int(b)))
+        self.facts.assume_equal(as_int(a), as_int(b))
+
+    def param(self, name: str, dtype: DType, shape: Sequence[IntLike]) -> Value:
+        """A tensor that comes with every call. Its name is what the user calls it."""
+        value = Value(self._fresh(name), TensorType(dtype, tuple(as_int(d) for d in shape)))
+        self._params.append(value)
+        for d in value.shape:
+            for n in sorted(d.names):
+                if n not in self._dims:
+                    self.dim(n, Dim())
+        return value
+
+    def weight(self, name: str, array: np.ndarray) -> Value:
+        """A constant tensor; equal contents are stored once."""
+        array = np.asarray(array, order="C")
+        head = f"{array.dtype.name}{array.shape}".encode()
+        key = hashlib.sha256(head + array.tobytes()).hexdigest()[:32]
+        if key not in self._weight_values:
+            shape = tuple(as_int(d) for d in array.shape)
+            value = Value(self._fresh(name or "c"), TensorType(from_numpy(array.dtype), shape))
+            self.weights[key] = array
+            self._weight_values[key] = value
+            self._weight_keys.append((value, key))
+        return self._weight_values[key]
+
+    def scalar(self, value: int | float | bool, dtype: DType) -> Value:
+        """A rank-0 constant."""
+        return self.weight("c", np.asarray(value, dtype.numpy))
+
+    def call(
+        self, op: str, *args: Any, span: Span | None = None, name: str = "", **attrs: Any
+    ) -> Any:
+        """Apply an operator; its one result, or a tuple of them.
+
+        Raises InvalidModelError, with the span, when the operands do not fit the definition.
+        """
+        types = self._infer(op, args, attrs, span)
+        outputs = tuple(Value(self._fresh(name or op), t) for t in types)
+        spans = () if span is None else (span,)
+        pairs = tuple(sorted(attrs.items()))
+        self._bindings.append(Binding(outputs, op, tuple(args), pairs, spans))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def finish(self, results: Sequence[Value]) -> tuple[Function, dict[str, np.ndarray]]:
+        """The function, and its weights by key."""
+        function = Function(
+            self.name, tuple(self._params), tuple(self._weight_keys), tuple(self._bindings),
+            tuple(results), tuple(sorted(self._dims.items())), tuple(self._equalities),
+        )  # fmt: skip
+        return function, self.weights
+
+    def _infer(
+        self, op: str, args: tuple[Any, ...], attrs: Mapping[str, Any], span: Span | None
+    ) -> tuple[TensorType, ...]:
+        operator = self.operators.get(op)
+        if operator is None:
+            raise InvalidModelError(f"no operator {op!r}")
+        key = (op, tuple(_type_key(a) for a in args), repr(sorted(attrs.items(), key=_by_name)))
+        found = self._typed.get(key)
+        if found is None:
+            try:
+                tensors = define(operator, args, attrs)
+            except PliantError as error:
+                where = f"{span}: " if span else ""
+                raise type(error)(f"{where}{op}: {error}") from error
+            found = tuple(
+                TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
+                for t in tensors
+            )
+            self._typed[key] = found
+        return found
+
+    def _fresh(self, name: str) -> str:
+        clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"
+        if clean[0].isdigit():
+            clean = "v" + clean
+        candidate, k = clean, 1
+        while candidate in self._names:
+            candidate, k = f"{clean}_{k}", k + 1
+        self._names.add(candidate)
+        return candidate
+
+
+def define(
+    operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]
+) -> tuple[Tensor, ...]:
+    """The tensor expressions of an operator applied to values of known types."""
+    operands = [_operand(a, f"a{k}") for k, a in enumerate(args)]
+    result = operator.define(*operands, **attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _operand(arg: Any, name: str) -> Any:
+    if arg is None:
+        return None
+    if isinstance(arg, tuple):
+        return tuple(_operand(a, f"{name}_{k}") for k, a in enumerate(arg))
+    return Input(name, arg.dtype, arg.shape)
+
+
+def _type_key(arg: Any) -> Any:
+    if arg is None:
+        return None
+    return tuple(_type_key(a) for a in arg) if isinstance(arg, tuple) else arg.type
+
+
+def _by_name(pair: tuple[str, Any]) -> str:
+    return pair[0]

@@ -1,0 +1,176 @@
+"""Interned, immutable, typed nodes.
+
+A node class lists its fields as annotations; everything else (construction, equality, hashing,
+walking, rebuilding) is written once, here. Two nodes with equal fields are the same object, so
+equality is identity and a dictionary keyed by nodes is a memo table.
+
+    class Binary(Expr):
+        op: str
+        a: Expr
+        b: Expr
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self, dataclass_transform
+
+_TABLE: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class NodeMeta(type):
+    """Collects the fields of a node class and interns its instances."""
+
+    _fields: tuple[str, ...]
+    _defaults: dict[str, Any]
+    _key: Callable[[tuple[Any, ...]], Any] | None = None  # tells apart fields that compare equal
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> NodeMeta:
+        fields: list[str] = []
+        defaults: dict[str, Any] = {}
+        for base in bases:
+            fields += [f for f in getattr(base, "_fields", ()) if f not in fields]
+            defaults |= getattr(base, "_defaults", {})
+        for key, annotation in space.get("__annotations__", {}).items():
+            if "ClassVar" in str(annotation):
+                continue
+            if key in space:
+                defaults[key] = space.pop(key)
+            if key not in fields:
+                fields.append(key)
+        own = [f for f in fields if not any(hasattr(b, f) for b in bases)]
+        space.setdefault("__slots__", (*own, *space.pop("_extra_slots", ())))
+        space["__match_args__"] = tuple(fields)
+        cls = super().__new__(mcs, name, bases, space)
+        cls._fields, cls._defaults = tuple(fields), defaults
+        return cls
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        fields = cls._fields
+        if kwargs or len(args) != len(fields):
+            args = cls._bind(args, kwargs)
+        key = (cls, *args) if cls._key is None else (cls, *args, cls._key(args))
+        found = _TABLE.get(key)
+        if found is None:
+            found = object.__new__(cls)  # type: ignore[arg-type]
+            for field, value in zip(fields, args, strict=True):
+                object.__setattr__(found, field, value)
+            found.__post_init__()
+            _TABLE[key] = found
+        return found
+
+    def _bind(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        fields = cls._fields
+        if len(args) > len(fields):
+            raise TypeError(f"{cls.__name__} takes {len(fields)} fields, got {len(args)}")
+        values = list(args)
+        for field in fields[len(args) :]:
+            if field in kwargs:
+                values.append(kwargs.pop(field))
+            elif field in cls._defaults:
+                values.append(cls._defaults[field])
+            else:
+                raise TypeError(f"{cls.__name__} needs the field {field!r}")
+        if kwargs:
+            raise TypeError(f"{cls.__name__} has no field {next(iter(kwargs))!r}")
+        return tuple(values)
+
+
+class Node(metaclass=NodeMeta):
+    """Base of all nodes. Fields are nodes, tuples (of nodes), strings, numbers, types or None."""
+
+    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__",)
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        """Check the fields; raise `InvalidModelError` on a malformed node."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, f) for f in self._fields)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{f}={getattr(self, f)!r}" for f in self._fields)
+        return f"{type(self).__name__}({inside})"
+
+    def replace(self, **changes: Any) -> Self:
+        """The same node with some fields changed."""
+        values = {f: getattr(self, f) for f in self._fields} | changes
+        return type(self)(**values)
+
+    def children(self) -> Iterator[Node]:
+        """Direct child nodes, in field order, looking into tuples."""
+        for field in self._fields:
+            yield from _nodes_in(getattr(self, field))
+
+    def map_children(self, fn: Callable[[Any], Any]) -> Self:
+        """Rebuild with `fn` applied to each direct child node; the same object if none changed."""
+        changed = False
+        values = []
+        for field in self._fields:
+            old = getattr(self, field)
+            new = _map_in(old, fn)
+            changed |= new is not old
+            values.append(new)
+        return type(self)(*values) if changed else self
+
+
+def _nodes_in(value: object) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif type(value) is tuple:
+        for item in value:
+            yield from _nodes_in(item)
+
+
+def _map_in(value: Any, fn: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Node):
+        return fn(value)
+    if type(value) is tuple:
+        new = tuple(_map_in(item, fn) for item in value)
+        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+    return value
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Each distinct node reachable from `root` once, parents before children."""
+    seen = {root}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        for child in reversed(list(node.children())):
+            if child not in seen:
+                seen.add(child)
+                stack.append(child)
+
+
+def transform(root: Node, fn: Callable[[Any], Any], memo: dict[Node, Any] | None = None) -> Any:
+    """Rebuild bottom-up: `fn` sees each distinct node once, its children already rebuilt.
+
+    Iterative, so depth is bounded by memory and not by Python's stack.
+    """
+    done: dict[Node, Any] = {} if memo is None else memo
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        waiting = [c for c in node.children() if c not in done]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        done[node] = fn(node.map_children(done.__getitem__))
+    return done[root]

@@ -1,0 +1,1 @@
+"""Loop level: tensor programs of buffers, loops and blocks, and host functions."""

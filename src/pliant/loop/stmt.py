@@ -1,0 +1,247 @@
+"""Loop programs: statements over buffers. Kernels and host functions are both written in this.
+
+    For         0 <= var < extent; serial, parallel, vectorized or unrolled
+    Block       an isolated computation with a signature: iterators bound to loop expressions
+    Store       buffer[indices] = value
+    Seq         one after the other
+    Alloc       a buffer that lives in `body`
+    Let         a scalar (or, of type i64, a size usable in symbolic integers) that lives in `body`
+    If, While   control flow
+    Check       fail the call with a message unless a condition holds
+    Invoke      call a kernel or an intrinsic
+    Nop         nothing
+
+Vectorized loops mean single program, multiple lanes: the body runs for all values of the variable
+at once, a buffer allocated inside is private to each lane, and loops inside must be uniform.
+
+A block's iterators are its own names; `bindings` say what they are in terms of the loops around.
+"S" iterators are data parallel, "R" reduce, "O" must run in order. `init` runs at the first
+iteration of the "R" iterators. Nothing runs where the predicate `where` is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pliant.base.dtypes import DType, boolean
+from pliant.base.errors import InvalidModelError
+from pliant.base.spans import Span
+from pliant.ir.expr import Expr, Load, Var, as_expr
+from pliant.ir.node import Node
+from pliant.sym.expr import Int, IntLike, as_int
+
+__all__ = [
+    "Alloc", "Block", "Buffer", "BufferRef", "Check", "For", "Function", "If", "Invoke", "Iter",
+    "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides", "for_", "seq",
+]  # fmt: skip
+
+LoopKind = Literal["serial", "parallel", "vectorized", "unrolled"]
+# param: passed in. register: constant size, small, promoted to registers where possible.
+# scratch: memory of the running thread, until the kernel returns. arena, output, weight, input:
+# places of host functions.
+Scope = Literal["param", "register", "scratch", "arena", "output", "weight", "input"]
+
+
+class Buffer(Node):
+    """Typed memory. Element (i, j, …) lies `offset + i * strides[0] + j * strides[1] + …` elements
+    from its start."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Int, ...]
+    strides: tuple[Int, ...]
+    scope: str = "param"
+    align: int = 0  # known alignment of element 0, in bytes; 0: that of the element type
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.strides):
+            raise InvalidModelError(f"buffer {self.name}: rank of shape and strides differ")
+
+    def __getitem__(self, indices: Any) -> Load:
+        if not isinstance(indices, tuple):
+            indices = (indices,)
+        return Load(self, tuple(as_expr(i) for i in indices))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+class BufferRef(Node):
+    """The address of an element, to hand to a kernel or intrinsic."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+class Stmt(Node):
+    """A statement."""
+
+
+class Nop(Stmt):
+    pass
+
+
+class For(Stmt):
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+
+    var: str
+    extent: Int
+    body: Stmt
+    kind: str = "serial"
+    notes: tuple[tuple[str, Any], ...] = ()
+
+
+class Iter(Node):
+    """An iterator of a block: 0 <= var < extent; kind "S", "R" or "O"."""
+
+    var: str
+    extent: Int
+    kind: str
+
+
+class Block(Stmt):
+    name: str
+    iters: tuple[Iter, ...]
+    bindings: tuple[Int, ...]
+    body: Stmt
+    init: Stmt | None = None
+    where: Expr | None = None
+    notes: tuple[tuple[str, Any], ...] = ()
+    spans: tuple[Span, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.iters) != len(self.bindings):
+            raise InvalidModelError(f"block {self.name}: iterators and bindings differ in number")
+
+
+class Store(Stmt):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+    def __post_init__(self) -> None:
+        if len(self.indices) != len(self.buffer.shape):
+            raise InvalidModelError(f"store to {self.buffer.name}: wrong number of indices")
+        if self.value.dtype is not self.buffer.dtype:
+            raise InvalidModelError(
+                f"store of {self.value.dtype} to {self.buffer.name}: {self.buffer.dtype}"
+            )
+
+
+class Seq(Stmt):
+    stmts: tuple[Stmt, ...]
+
+
+class Alloc(Stmt):
+    buffer: Buffer
+    body: Stmt
+
+
+class Let(Stmt):
+    """`var` is a `Var`; one of type i64 is also the symbolic integer of that name."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+class If(Stmt):
+    cond: Expr
+    then: Stmt
+    otherwise: Stmt | None = None
+
+    def __post_init__(self) -> None:
+        if self.cond.dtype is not boolean:
+            raise InvalidModelError("the condition of an If must be boolean")
+
+
+class While(Stmt):
+    cond: Expr
+    body: Stmt
+
+
+class Check(Stmt):
+    """Fail the call unless `cond`. `error` names a class of the error tree; `message` may hold
+    {0}, {1}, … for `values` (integers)."""
+
+    cond: Expr
+    error: str
+    message: str
+    values: tuple[Expr, ...] = ()
+
+
+class Invoke(Stmt):
+    """Call `callee` with buffers' addresses, then i64 scalars, in the order of its signature."""
+
+    callee: str
+    args: tuple[Node, ...]
+
+
+class Function(Node):
+    """A kernel: pointer parameters in order, then i64 sizes.
+
+    `noalias` tells for each buffer whether nothing else may point into it.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[str, ...]
+    body: Stmt
+    notes: tuple[tuple[str, Any], ...] = ()
+
+
+def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:
+    """Row-major strides, in elements."""
+    strides: list[Int] = []
+    step = as_int(1)
+    for extent in reversed(shape):
+        strides.append(step)
+        step = step * extent
+    return tuple(reversed(strides))
+
+
+def buffer(
+    name: str,
+    shape: tuple[IntLike, ...],
+    dtype: DType,
+    *,
+    scope: Scope = "param",
+    strides: tuple[IntLike, ...] | None = None,
+    align: int = 0,
+) -> Buffer:
+    """A buffer; compact row-major unless `strides` are given."""
+    dims = tuple(as_int(d) for d in shape)
+    steps = compact_strides(dims) if strides is None else tuple(as_int(s) for s in strides)
+    return Buffer(name, dtype, dims, steps, scope, align)
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Statements in order; flattens, drops nothing-statements."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, Seq):
+            flat += s.stmts
+        elif not isinstance(s, Nop):
+            flat.append(s)
+    if not flat:
+        return Nop()
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def for_(loops: list[tuple[str, IntLike]], body: Stmt, kind: LoopKind = "serial") -> Stmt:
+    """A nest of loops, outermost first."""
+    for name, extent in reversed(loops):
+        body = For(name, as_int(extent), body, kind)
+    return body
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement below `root`, parents first, in program order (repeated where shared)."""
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Stmt):
+            yield node
+            stack.extend(reversed([c for c in node.children() if isinstance(c, Stmt)]))

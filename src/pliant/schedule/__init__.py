@@ -1,0 +1,1 @@
+"""Schedules: primitives that transform loop programs, and recipes made of them."""
