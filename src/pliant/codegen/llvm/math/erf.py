@@ -29,7 +29,7 @@ def erf(b: Builder, x: Value) -> Value:
 
 
 def exponent(a: Value) -> Value:
-    """w = -log(erfc(a)). f64 uses w = a (SLOPE + a R(a - 3)): fewer powers of big numbers cancel."""
+    """w = -log(erfc(a)). f64 has w = a (SLOPE + a R(a - 3)), as big powers of a would cancel."""
     if a.builder.dtype is f32:
         return a.mad(SLOPE[0], a * horner(a, table.ERF_F32))
     curvature = horner(a - 3.0, table.ERF_F64)

@@ -74,7 +74,8 @@ def acosh(b: Builder, x: Value) -> Value:
         return (x < 1.0).select(NAN, y)
     # log(x + sqrt(x^2 - 1)) = log1p(t + sqrt(t (t + 2))) with t = x - 1
     t = x - 1.0
-    return log1p_or_double(x, t + (t * (t + 2.0)).sqrt())
+    y = log1p_or_double(x, t + (t * (t + 2.0)).sqrt())
+    return (x < 1.0).select(NAN, y)
 
 
 def log1p_or_double(a: Value, w: Value) -> Value:

@@ -22,7 +22,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """log_base(1 + f) = slope * log(1 + f); log_base(2) = two_high + two_low, e * two_high exact."""
+    """log_b(1 + f) = slope log(1 + f); log_b(2) = two_high + two_low with e * two_high exact."""
 
     slope_high: float
     slope_low: float
@@ -32,14 +32,10 @@ class Base:
 
 E: Final[dict[DType, Base]] = {
     f32: Base(1.0, 0.0, float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
-    f64: Base(
-        1.0, 0.0, float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")
-    ),
+    f64: Base(1.0, 0.0, float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")),
 }
 TWO: Final[dict[DType, Base]] = {
-    f32: Base(
-        float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0bf85ddf44p-26"), 1.0, 0.0
-    ),
+    f32: Base(float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0bf85ddf44p-26"), 1.0, 0.0),
     f64: Base(
         float.fromhex("0x1.71547652b82fep+0"), float.fromhex("0x1.777d0ffda0d24p-56"), 1.0, 0.0
     ),
@@ -85,11 +81,9 @@ def tail(f: Value) -> Value:
     return s * z.mad(horner(z, table.LOG_F64), half_square) - half_square
 
 
-def combine(e: Value, f: Value, correction: Value | None, base: Base) -> Value:
-    """e log(2) + log(1 + f) + correction in this base; correction is small."""
+def combine(e: Value, f: Value, base: Base) -> Value:
+    """e log(2) + log(1 + f) in this base, smallest terms first."""
     t = tail(f)
-    if correction is not None:
-        t = t + correction
     if base.slope_high == 1.0:
         return e.mad(base.two_high, f + e.mad(base.two_low, t))
     low = t.mad(base.slope_high, f * base.slope_low)
@@ -99,7 +93,7 @@ def combine(e: Value, f: Value, correction: Value | None, base: Base) -> Value:
 
 
 def special(x: Value, y: Value) -> Value:
-    """The value where a logarithm's argument x is not positive and finite, else y."""
+    """The logarithm of x where x is not positive and finite, else y."""
     y = (x < INFINITY).select(y, x)  # infinity and NaN are their own logarithms
     return (x <= 0.0).select(x.eq(0.0).select(-INFINITY, NAN), y)
 
@@ -112,7 +106,7 @@ def logarithm(x: Value, base: Base) -> Value:
     normal = small.select(x * 2.0**places, x)
     k, m = split(normal)
     e = (k - small.select(k.like(places), 0)).to_float()
-    return special(x, combine(e, m - 1.0, None, base))
+    return special(x, combine(e, m - 1.0, base))
 
 
 def log(b: Builder, x: Value) -> Value:
@@ -130,7 +124,8 @@ def log10(b: Builder, x: Value) -> Value:
 def log1p(b: Builder, x: Value) -> Value:
     """With u = fl(1 + x) = 2^e m: 1 + x = 2^e (m + c), c = 2^-e (x - (u - 1)) the rounding error.
 
-    log1p has the sign of its argument, which keeps -0.
+    log1p has the sign of its argument, which keeps -0. u is 0, negative, infinite or NaN where
+    that decides the result.
     """
     u = x + 1.0
     lost = (x < 1.0).select(x - (u - 1.0), 1.0 - (u - x))
@@ -138,11 +133,5 @@ def log1p(b: Builder, x: Value) -> Value:
     exponent = k.like(b.format.bias) - k
     positive = (exponent > 0).select(exponent, 0)
     f = (positive << b.format.mantissa).as_float().mad(lost, m - 1.0)
-    y = combine(k.to_float(), f, None, E[b.dtype])
-    return special_log1p(x, u, y).copysign(x)
-
-
-def special_log1p(x: Value, u: Value, y: Value) -> Value:
-    """Infinity, NaN, -1 and what lies below it."""
-    y = (x < INFINITY).select(y, x)
-    return (u <= 0.0).select(u.eq(0.0).select(-INFINITY, NAN), y)
+    y = combine(k.to_float(), f, E[b.dtype])
+    return special(u, y).copysign(x)

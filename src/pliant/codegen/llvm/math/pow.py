@@ -25,7 +25,7 @@ LOG2_E: Final = (
 TWO_THIRDS: Final = (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55"))
 
 
-def pow(b: Builder, x: Value, y: Value) -> Value:  # noqa: A001 (the function's name)
+def pow(b: Builder, x: Value, y: Value) -> Value:
     result = power_f32(x.abs(), y) if b.dtype is f32 else power_f64(x.abs(), y)
     is_integer = y.trunc().eq(y)
     negative = x.as_int() < 0
