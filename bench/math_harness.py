@@ -18,6 +18,22 @@ NUMPY = {f32: np.float32, f64: np.float64}
 _ENGINES: list[llvm.ExecutionEngine] = []  # keeps compiled code alive
 
 
+REPEAT = """
+define void @repeat(ptr %out, ptr %x, ptr %y, i64 %n, i64 %times) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @run(ptr %out, ptr %x, ptr %y, i64 %n)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %times
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
 def loop_text(name: str, dtype: DType, lanes: int) -> str:
     """Module text with `void run(ptr out, ptr x, ptr y, i64 n)`; n is a multiple of `lanes`."""
     function = math_function(name, dtype, lanes)
@@ -36,7 +52,7 @@ def loop_text(name: str, dtype: DType, lanes: int) -> str:
     return "\n".join(
         [
             definitions([function]),
-            "define void @run(ptr noalias %out, ptr noalias %x, ptr noalias %y, i64 %n) {",
+            "define void @run(ptr noalias %out, ptr noalias %x, ptr noalias %y, i64 %n) noinline {",
             "entry:",
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %loop, label %done",
@@ -52,6 +68,7 @@ def loop_text(name: str, dtype: DType, lanes: int) -> str:
             "done:",
             "  ret void",
             "}",
+            REPEAT,
         ]
     )
 
@@ -82,7 +99,10 @@ def optimise(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 class Runner:
-    """`runner(x)` or `runner(x, y)`: the function over contiguous arrays of the dtype."""
+    """`runner(x)` or `runner(x, y)`: the function over contiguous arrays of the dtype.
+
+    `repeat(out, x, y, n, times)` (addresses) does it many times, for timing.
+    """
 
     def __init__(self, name: str, dtype: DType, lanes: int, features: str | None = None) -> None:
         target = machine(features)
@@ -95,6 +115,9 @@ class Runner:
         self.call = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, ctypes.c_int64)(
             engine.get_function_address("run")
         )
+        self.repeat = ctypes.CFUNCTYPE(
+            None, pointer, pointer, pointer, ctypes.c_int64, ctypes.c_int64
+        )(engine.get_function_address("repeat"))
         self.lanes = lanes
         self.numpy = NUMPY[dtype]
 
