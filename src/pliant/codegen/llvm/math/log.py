@@ -14,7 +14,7 @@ from typing import Final
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
@@ -74,11 +74,11 @@ def split(x: Value) -> tuple[Value, Value]:
 def tail(f: Value) -> Value:
     """log(1 + f) - f."""
     if f.builder.dtype is f32:
-        return f * f * horner(f, table.LOG_F32)
+        return f * f * polynomial(f, table.LOG_F32)
     s = f / (f + 2.0)
     z = s * s
     half_square = f * f * 0.5
-    return s * z.mad(horner(z, table.LOG_F64), half_square) - half_square
+    return s * z.mad(polynomial(z, table.LOG_F64), half_square) - half_square
 
 
 def combine(e: Value, f: Value, base: Base) -> Value:
@@ -98,15 +98,19 @@ def special(x: Value, y: Value) -> Value:
     return (x <= 0.0).select(x.eq(0.0).select(-INFINITY, NAN), y)
 
 
-def logarithm(x: Value, base: Base) -> Value:
-    """The logarithm for every x; subnormals are scaled into the normal range first."""
+def split_any(x: Value) -> tuple[Value, Value]:
+    """(e, f): x = 2^e (1 + f) for positive x; subnormals are scaled into the normal range first."""
     b = x.builder
     places = b.format.mantissa + 1
     small = x < b.format.min_normal
-    normal = small.select(x * 2.0**places, x)
-    k, m = split(normal)
-    e = (k - small.select(k.like(places), 0)).to_float()
-    return special(x, combine(e, m - 1.0, base))
+    k, m = split(small.select(x * 2.0**places, x))
+    return (k - small.select(k.like(places), 0)).to_float(), m - 1.0
+
+
+def logarithm(x: Value, base: Base) -> Value:
+    """The logarithm for every x."""
+    e, f = split_any(x)
+    return special(x, combine(e, f, base))
 
 
 def log(b: Builder, x: Value) -> Value:
