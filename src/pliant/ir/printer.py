@@ -96,17 +96,25 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
+def quote(text: str) -> str:
+    """A string literal, in double quotes where that needs no escape."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if '"' not in text else literal
+
+
 def data_text(value: Any) -> str:
     """Attributes and notes: numbers, strings, None, types, symbolic integers, tuples of these."""
-    if value is None or type(value) in (bool, int, str):
+    if type(value) is str:
+        return quote(value)
+    if value is None or type(value) in (bool, int):
         return repr(value)
     if type(value) is float:
-        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+        return repr(value) if math.isfinite(value) else f"float({quote(str(value))})"
     if isinstance(value, DType):
         return value.name
     if isinstance(value, Int):
         text = int_text(value)
-        return f"size({text!r})" if text in RESERVED else text
+        return f"size({quote(text)})" if text in RESERVED else text
     if isinstance(value, Span):
         return span_text(value)
     if type(value) is tuple:
@@ -116,16 +124,16 @@ def data_text(value: Any) -> str:
 
 def pairs_text(pairs: Iterable[tuple[str, Any]]) -> str:
     """(name, value) pairs as a dictionary display."""
-    return "{" + ", ".join(f"{name!r}: {data_text(value)}" for name, value in pairs) + "}"
+    return "{" + ", ".join(f"{quote(name)}: {data_text(value)}" for name, value in pairs) + "}"
 
 
 def span_text(span: Span) -> str:
     """`at("model.py", 12)`."""
-    parts = [repr(span.file)]
+    parts = [quote(span.file)]
     if span.line or span.name:
         parts.append(repr(span.line))
     if span.name:
-        parts.append(repr(span.name))
+        parts.append(quote(span.name))
     return f"at({', '.join(parts)})"
 
 
@@ -229,7 +237,7 @@ class _ExprPrinter:
             case Var(name, dtype):
                 if name in self._scalars and dtype is not i64 and not is_part_name(name):
                     return name, _ATOM
-                return f"var({name!r}, {dtype})", _ATOM
+                return f"var({quote(name)}, {dtype})", _ATOM
             case Load(source, indices):
                 at = ", ".join(self._pieces[i].text for i in indices) or "()"
                 return f"{self._source_name(source)}[{at}]", _ATOM
@@ -246,12 +254,12 @@ class _ExprPrinter:
             case Bitcast(to, a):
                 return f"bitcast({to}, {self._pieces[a].text})", _ATOM
             case Guard(cond, value, kind, message):
-                parts = [self._pieces[cond].text, self._pieces[value].text, repr(kind)]
-                return f"guard({', '.join(parts)}, {message!r})", _ATOM
+                parts = [self._pieces[cond].text, self._pieces[value].text, quote(kind)]
+                return f"guard({', '.join(parts)}, {quote(message)})", _ATOM
             case Reduce(combiner, axes, body):
                 text = self._pieces[body].text
                 if not axes:
-                    return f"reduce({combiner!r}, {text})", _ATOM
+                    return f"reduce({quote(combiner)}, {text})", _ATOM
                 loops = " ".join(f"for {a.var} in grid({int_text(a.extent)})" for a in axes)
                 return f"{combiner}({text} {loops})", _ATOM
         raise InvalidModelError(f"cannot print {type(node).__name__}")
@@ -259,20 +267,20 @@ class _ExprPrinter:
     def _index(self, integer: Int) -> tuple[str, int]:
         text = int_text(integer)
         if any(n in self._scalars or is_part_name(n) for n in integer.names):
-            return f"index({text!r})", _ATOM
+            return f"index({quote(text)})", _ATOM
         simple = text.isidentifier() or text.isdigit() or text.startswith(("min(", "max("))
         return text, _ATOM if (simple and integer.sole_atom is not None) or text.isdigit() else 5
 
     def _unary(self, op: str, a: Expr) -> tuple[str, int]:
         if op in UNARY_PREFIX:
             if op == "neg" and isinstance(a, Index | Const):
-                return f"unary({op!r}, {self._pieces[a].text})", _ATOM
+                return f"unary({quote(op)}, {self._pieces[a].text})", _ATOM
             return UNARY_PREFIX[op] + self._pieces[a].within(_PREFIX), _PREFIX
         return f"{op}({self._pieces[a].text})", _ATOM
 
     def _binary(self, op: str, a: Expr, b: Expr) -> tuple[str, int]:
         if op in INTEGER_OPS and isinstance(a, Index) and isinstance(b, Index):
-            return f"binary({op!r}, {self._pieces[a].text}, {self._pieces[b].text})", _ATOM
+            return f"binary({quote(op)}, {self._pieces[a].text}, {self._pieces[b].text})", _ATOM
         if op not in INFIX:
             return f"{op}({self._both(a, b)})", _ATOM
         symbol, binding = INFIX[op]
@@ -295,7 +303,7 @@ def _operands(node: Expr) -> list[Expr]:
 
 def _dim_text(extent: Int, quoted: bool) -> str:
     text = int_text(extent)
-    return repr(text).replace("'", '"') if quoted and not extent.is_const else text
+    return quote(text) if quoted and not extent.is_const else text
 
 
 def _number_text(value: Const) -> str | None:

@@ -29,6 +29,7 @@ from pliant.ir.printer import (
     int_text,
     is_name,
     pairs_text,
+    quote,
     span_text,
     tuple_text,
     type_text,
@@ -92,7 +93,7 @@ class _Printer:
         notes, word = function.notes, "loop"
         if notes[:1] == (HOST_NOTE,):
             notes, word = notes[1:], "host"
-        options = [] if name in (None, function.name) else [f"name={function.name!r}"]
+        options = [] if name in (None, function.name) else [f"name={quote(function.name)}"]
         options += [f"notes={pairs_text(notes)}"] if notes else []
         params = [f"{b.name}: {_buffer_text(b, quoted=True)}" for b in function.buffers]
         params += [f"{s}: i64" for s in function.sizes]
@@ -163,7 +164,7 @@ class _Printer:
             case Invoke(callee, args):
                 parts = [self._argument(a, level) for a in args]
                 if not is_name(callee) or callee in STATEMENT_WORDS:
-                    parts, callee = [repr(callee), *parts], "invoke"
+                    parts, callee = [quote(callee), *parts], "invoke"
                 self._line(level, f"{callee}({', '.join(parts)})")
             case _:
                 raise InvalidModelError(f"cannot print {type(stmt).__name__}")
@@ -177,12 +178,12 @@ class _Printer:
             body = body.body
         count = ", ".join(map(int_text, extents))
         word = LOOP_WORDS.get(kind)
-        run = f"{word}({count})" if word else f"each({count}, kind={kind!r})"
+        run = f"{word}({count})" if word else f"each({count}, kind={quote(kind)})"
         self._line(level, f"for {', '.join(names)} in {run}:")
         self.suite(body, level + 1)
 
     def _block(self, stmt: Block, level: int) -> None:
-        parts = [repr(stmt.name)]
+        parts = [quote(stmt.name)]
         for it, binding in zip(stmt.iters, stmt.bindings, strict=True):
             parts.append(f"{it.kind}({int_text(binding)}, {int_text(it.extent)})")
         if stmt.where is not None:
@@ -226,10 +227,10 @@ class _Printer:
             self.suite(stmt.otherwise, level + 1)
 
     def _check(self, stmt: Check, level: int) -> None:
-        parts = [self._expr(stmt.cond, level), repr(stmt.message)]
+        parts = [self._expr(stmt.cond, level), quote(stmt.message)]
         parts += [self._expr(v, level) for v in stmt.values]
         if stmt.error != "ShapeError":
-            parts.append(f"error={stmt.error!r}")
+            parts.append(f"error={quote(stmt.error)}")
         self._line(level, f"check({', '.join(parts)})")
 
     def _argument(self, arg: Any, level: int) -> str:
@@ -278,8 +279,8 @@ def _options(buffer: Buffer, scope: str, *, quoted: bool) -> list[str]:
     if buffer.scope != scope:
         options.append(f"scope={data_text(buffer.scope)}")
     if buffer.strides != compact_strides(buffer.shape):
-        dims = dims_text(buffer.strides, quoted=quoted)
-        options.append(f"strides=({dims},)" if buffer.rank else "strides=()")
+        dims = [dims_text((s,), quoted=quoted) for s in buffer.strides]
+        options.append(f"strides={tuple_text(dims)}")
     if buffer.align:
         options.append(f"align={buffer.align}")
     return options
