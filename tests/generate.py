@@ -1,0 +1,253 @@
+"""Random expressions and programs for property tests: well-typed, not meaningful."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pliant.base.dtypes import DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
+from pliant.base.spans import Span
+from pliant.ir.expr import (
+    COMPARISONS,
+    FLOAT_UNARY,
+    Axis,
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    as_expr,
+    const,
+)
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    Check,
+    For,
+    Function,
+    If,
+    Invoke,
+    Iter,
+    Let,
+    Nop,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    compact_strides,
+)
+from pliant.sym.expr import Int, as_int, maximum, minimum, var
+
+TYPES = (f32, f64, f16, bf16, i64, i32, i8, u8, boolean)
+NAMES = ("n", "m", "i", "j", "_r0")
+TEXT = st.text("ab'\"\\\n{}é", max_size=6)
+
+
+@st.composite
+def ints(draw: Any, depth: int = 2, names: tuple[str, ...] = NAMES) -> Int:
+    """Symbolic integers."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.one_of(st.sampled_from(names).map(var), st.integers(-3, 300).map(as_int)))
+    a, b = draw(ints(depth - 1, names)), draw(ints(depth - 1, names))
+    positive = draw(st.integers(1, 9))
+    return draw(
+        st.sampled_from(
+            [a + b, a - b, a * b, a // positive, a % positive, minimum(a, b), maximum(a, b)]
+        )
+    )
+
+
+@st.composite
+def consts(draw: Any, dtype: DType) -> Expr:
+    """Literals, with odd bit patterns."""
+    if dtype.kind == "bool":
+        return const(draw(st.booleans()), dtype)
+    if draw(st.booleans()):
+        return Const(dtype, draw(st.integers(0, (1 << dtype.bits) - 1)))
+    values = [0, 1, 2, 100] + (
+        [float("inf"), -0.0, 0.1, float("nan"), -2.5] if dtype.is_float else []
+    )
+    return const(draw(st.sampled_from(values)), dtype)
+
+
+@st.composite
+def exprs(
+    draw: Any,
+    dtype: DType,
+    sources: tuple[Any, ...] = (),
+    depth: int = 3,
+    scalars: tuple[Var, ...] = (),
+) -> Expr:
+    """Expressions of one type."""
+
+    def sub(of: DType = dtype) -> Expr:
+        return draw(exprs(of, sources, depth - 1, scalars))  # type: ignore[no-any-return]
+
+    leaves = [consts(dtype)]
+    if dtype is i64:
+        leaves.append(ints().map(Index))
+    leaves += [st.just(v) for v in scalars if v.type is dtype]
+    leaves.append(st.sampled_from(["q", "_e0", "inf", "n"]).map(lambda name: Var(name, dtype)))
+    if depth == 0:
+        return draw(st.one_of(leaves))
+    loads = [s for s in sources if s.dtype is dtype]
+    kinds = ["leaf", "binary", "binary", "select", "cast", "unary", "guard"]
+    kinds += ["load"] * 3 if loads else []
+    kinds += ["reduce"] if depth > 1 else []
+    kinds += ["compare", "not"] if dtype is boolean else []
+    kinds += ["bitcast"] if dtype in (f32, i32) else []
+    kind = draw(st.sampled_from(kinds))
+    match kind:
+        case "load":
+            source = draw(st.sampled_from(loads))
+            return Load(source, tuple(sub(i64) for _ in source.shape))
+        case "binary":
+            return Binary(draw(st.sampled_from(binary_ops(dtype))), sub(), sub())
+        case "compare":
+            of = draw(st.sampled_from(TYPES))
+            return Binary(draw(st.sampled_from(sorted(COMPARISONS))), sub(of), sub(of))
+        case "select":
+            return Select(sub(boolean), sub(), sub())
+        case "cast":
+            return Cast(dtype, sub(draw(st.sampled_from(TYPES))))
+        case "bitcast":
+            return Bitcast(dtype, sub(i32 if dtype is f32 else f32))
+        case "unary":
+            ops = (
+                [*sorted(FLOAT_UNARY), "neg", "abs"]
+                if dtype.is_float
+                else ["neg", "abs", "not", "sign"]
+            )
+            return Unary(draw(st.sampled_from(ops)), sub())
+        case "not":
+            return Unary("isnan", sub(f32))
+        case "guard":
+            return Guard(sub(boolean), sub(), "index", draw(TEXT))
+        case "reduce":
+            return draw(reductions(dtype, sources, depth, scalars))  # type: ignore[no-any-return]
+    return draw(st.one_of(leaves))
+
+
+@st.composite
+def reductions(
+    draw: Any, dtype: DType, sources: tuple[Any, ...], depth: int, scalars: tuple[Var, ...] = ()
+) -> Expr:
+    """A reduction of the type."""
+    combiner = draw(
+        st.sampled_from(["any", "all"] if dtype is boolean else ["sum", "prod", "max", "min"])
+    )
+    axes = tuple(Axis(f"_r{k}", draw(ints())) for k in range(draw(st.integers(0, 2))))
+    return Reduce(combiner, axes, draw(exprs(dtype, sources, depth - 1, scalars)))
+
+
+def binary_ops(dtype: DType) -> list[str]:
+    """Operators that take and give this type."""
+    logic = ["and", "or", "xor"]
+    if dtype is boolean:
+        return logic
+    common = "add sub mul floordiv floormod truncdiv truncmod min max fmin fmax pow".split()
+    return [*common, "div", "atan2"] if dtype.is_float else [*common, *logic, "shl", "shr"]
+
+
+@st.composite
+def buffers(draw: Any, name: str, scope: str = "param") -> Buffer:
+    """Buffers; compact or not."""
+    shape = tuple(draw(ints(1, ("n", "m"))) for _ in range(draw(st.integers(0, 2))))
+    strides = compact_strides(shape)
+    if draw(st.integers(0, 3)) == 0:
+        strides = tuple(draw(ints(1, ("n", "m"))) for _ in shape)
+    align = draw(st.sampled_from([0, 0, 64]))
+    return Buffer(name, draw(st.sampled_from(TYPES)), shape, strides, scope, align)
+
+
+def data() -> st.SearchStrategy[Any]:
+    """Attribute values."""
+    leaf = st.one_of(
+        st.none(), st.booleans(), st.integers(-5, 5), st.floats(), TEXT,
+        st.sampled_from(list(DTYPES.values())), ints(1, ("n", "f32", "inf")),
+    )  # fmt: skip
+    return st.recursive(leaf, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4)
+
+
+def pairs() -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
+    """Notes."""
+    return st.lists(st.tuples(TEXT, data()), max_size=2).map(tuple)
+
+
+def spans() -> st.SearchStrategy[tuple[Span, ...]]:
+    """Places in a model."""
+    return st.lists(st.builds(Span, TEXT, st.integers(0, 9), TEXT), max_size=2).map(tuple)
+
+
+@st.composite
+def stmts(
+    draw: Any, sources: tuple[Buffer, ...], depth: int, scalars: tuple[Var, ...] = ()
+) -> Stmt:
+    """Statements."""
+
+    def sub(more: tuple[Buffer, ...] = (), vars: tuple[Var, ...] = ()) -> Stmt:
+        return draw(stmts(sources + more, depth - 1, scalars + vars))  # type: ignore[no-any-return]
+
+    def value(dtype: DType, d: int = 2) -> Expr:
+        return draw(exprs(dtype, sources, d, scalars))  # type: ignore[no-any-return]
+
+    leaves = ["nop", "store", "store", "invoke", "check"]
+    inner = ["for", "for", "block", "seq", "seq", "alloc", "let", "if", "while"]
+    fresh = f"v{depth}{len(sources)}{len(scalars)}"
+    match draw(st.sampled_from(leaves if depth == 0 else leaves + inner * 2)):
+        case "store" if sources:
+            target = draw(st.sampled_from(sources))
+            return Store(target, tuple(value(i64, 1) for _ in target.shape), value(target.dtype))
+        case "invoke":
+            refs = [BufferRef(b, tuple(value(i64, 1) for _ in b.shape)) for b in sources]
+            refs += [BufferRef(b, (as_expr(0),) * b.rank) for b in sources]
+            args = draw(st.lists(st.sampled_from(refs), max_size=2)) if refs else []
+            callee = draw(st.sampled_from(["kernel", "check", "llvm.x", "if"]))
+            return Invoke(callee, (*args, value(i64, 1)))
+        case "check":
+            error = draw(st.sampled_from(["ShapeError", "ResourceError"]))
+            return Check(value(boolean), error, draw(TEXT), (value(i64, 1),))
+        case "for":
+            kind = draw(st.sampled_from(["serial", "parallel", "vectorized", "unrolled", "odd"]))
+            return For(draw(st.sampled_from(NAMES)), draw(ints()), sub(), kind)
+        case "block":
+            iters = tuple(
+                Iter(n, draw(ints()), draw(st.sampled_from("SRO")))
+                for n in draw(st.lists(st.sampled_from(NAMES), max_size=2, unique=True))
+            )
+            return Block(
+                draw(TEXT), iters, tuple(draw(ints()) for _ in iters), sub(),
+                sub() if draw(st.booleans()) else None,
+                value(boolean) if draw(st.booleans()) else None, draw(pairs()), draw(spans()),
+            )  # fmt: skip
+        case "seq":
+            return Seq(tuple(sub() for _ in range(draw(st.integers(0, 3)))))
+        case "alloc":
+            new = draw(buffers(f"b{fresh}", draw(st.sampled_from(["register", "scratch"]))))
+            return Alloc(new, sub((new,)))
+        case "let":
+            var_ = Var(fresh, draw(st.sampled_from(TYPES)))
+            return Let(var_, value(var_.type), sub((), (var_,)))
+        case "if":
+            return If(value(boolean), sub(), sub() if draw(st.booleans()) else None)
+        case "while":
+            return While(value(boolean), sub())
+    return Nop()
+
+
+@st.composite
+def functions(draw: Any) -> Function:
+    """Loop programs."""
+    params = tuple(draw(buffers(name)) for name in ("x", "y"))
+    notes = draw(st.sampled_from([(), (("level", "host"),)])) + draw(pairs())
+    return Function("f", params, ("n", "m"), draw(stmts(params, 3)), notes)
