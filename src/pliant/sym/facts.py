@@ -73,7 +73,7 @@ class Facts:
             self._inherit(store.values[name], store.dims[name], store.uppers.pop(name, None))
 
     def declare_index(self, name: str, extent: IntLike) -> None:
-        """A loop variable, 0 <= name < extent. The loop may be empty: nothing follows for extent."""
+        """A loop variable, 0 <= name < extent; nothing follows for extent, loops may be empty."""
         self.declare(name, min=0, max=as_int(extent) - 1)
 
     def assume_equal(self, a: IntLike, b: IntLike) -> None:
