@@ -251,9 +251,8 @@ class _Nest:
     def block(
         self, body: Stmt, init: Stmt | None = None, notes: tuple[tuple[str, Any], ...] = ()
     ) -> Stmt:
-        inside = {a.var: var(self.iters[a.var]) for a, _ in self.axes}
         around = {a.var: var(v) for (a, _), v in zip(self.axes, self.loops, strict=True)}
-        iters = tuple(Iter(self.iters[a.var], a.extent.subs(inside), k) for a, k in self.axes)
+        iters = tuple(Iter(self.iters[a.var], a.extent.subs(around), k) for a, k in self.axes)
         made = Block(self.name, iters, tuple(map(var, self.loops)), body, init, None, notes)
         extents = [a.extent.subs(around) for a, _ in self.axes]
         return for_(list(zip(self.loops, extents, strict=True)), made)
