@@ -5,7 +5,9 @@
 
 VENV ?= .venv
 PYTHON ?= $(VENV)/bin/python
-BOOTSTRAP ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || echo python3)
+# The first that runs and is new enough: a name on the PATH may be a shim of nothing.
+BOOTSTRAP ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 EXTRAS ?= test,onnx,demo,export
@@ -19,6 +21,7 @@ test: $(VENV)/.installed
 
 # The stamp names what was installed, so a change of either file installs again.
 $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/native/*)
+	@test -n "$(BOOTSTRAP)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	test -x $(VENV)/bin/python || $(BOOTSTRAP) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)/bin/python -m pip install --quiet $(TORCH)

@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from string import Template
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from pliant.runtime import abi
+from pliant.runtime.callable import Program
+from pliant.runtime.manifest import Function, Manifest, Site, Symbol, TensorInfo, WeightInfo
 
 F32 = 2 << 8 | 32
 
@@ -213,9 +215,6 @@ def link(name: str, code: bytes) -> tuple[int, object]:
     return library[name], (jit, library)
 
 
-Entry = Callable[[], tuple[int, object]]
-
-
 @cache
 def entries() -> tuple[dict[str, int], object]:
     """Addresses of both entries, and their keepalive."""
@@ -223,3 +222,40 @@ def entries() -> tuple[dict[str, int], object]:
         name: link(name, code) for name, code in zip(("add_one", "add"), objects(), strict=True)
     }
     return {k: a for k, (a, _) in linked.items()}, [keep for _, keep in linked.values()]
+
+
+def manifest(**changes: Any) -> Manifest:
+    x, y = TensorInfo("x", "f32", ("n",)), TensorInfo("y", "f32", ("m",))
+    add_one = Function(
+        "add_one",
+        "add_one",
+        inputs=(x,),
+        outputs=(TensorInfo("z", "f32", ("n",)),),
+        sites=(Site("x: dim n must not be {0}", span="model.py:7"),),
+        symbols=(Symbol("n"),),
+        explain="one loop",
+        stats={"compiles": 1, "kernels": 1},
+    )
+    add = Function(
+        "add",
+        "add",
+        inputs=(x, y),
+        outputs=(TensorInfo("sum", "f32", ("n",)), TensorInfo("difference", "f32", ("n",))),
+        sites=(Site(""), Site("x and y differ: n = {0}, m = {1}")),
+    )
+    weight = WeightInfo("w", "f32", (3,), 64, 12)
+    fields = {"functions": (add_one, add), "weights": (weight,), "versions": {"pliant": "0.1.0"}}
+    return Manifest(**{**fields, **changes})
+
+
+def program(**changes: Any) -> Program:
+    """Both entries in this process, with a weight that they do not use."""
+    addresses, keepalive = entries()
+    return Program(
+        changes.pop("manifest", None) or manifest(),
+        addresses,
+        weights=[np.arange(3, dtype=np.float32)],
+        objects=objects(),
+        keepalive=keepalive,
+        **changes,
+    )

@@ -226,7 +226,10 @@ void Borrowed::bind_scalar(PyObject* number, const TensorSpec& spec) {
         int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow);
         if (code == kDLUInt && bits == 64 && overflow > 0) {
             uint64_t large = PyLong_AsUnsignedLongLong(number);
-            if (PyErr_Occurred()) throw ArgumentError{Fault::value};
+            if (PyErr_Occurred()) {
+                PyErr_Clear();
+                throw ArgumentError{Fault::value};
+            }
             scalar_ = int64_t(large);
             return;
         }
@@ -257,7 +260,7 @@ void Borrowed::bind_scalar(PyObject* number, const TensorSpec& spec) {
 }
 
 void Borrowed::bind_dlpack(PyObject* object, bool writable) {
-    if (!PyObject_HasAttr(object, names->dlpack.ptr()) ||
+    if (PyType_Check(object) || !PyObject_HasAttr(object, names->dlpack.ptr()) ||
         !PyObject_HasAttr(object, names->dlpack_device.ptr()))
         throw ArgumentError{Fault::kind};
     nb::object device = nb::steal(PyObject_CallMethodNoArgs(object, names->dlpack_device.ptr()));
