@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
@@ -32,9 +33,7 @@ def local_functions(model: onnx.ModelProto) -> dict[tuple[str, str, str], Functi
     return {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
 
 
-def local_body(
-    function: FunctionProto, attributes: Mapping[str, AttributeProto]
-) -> Body:
+def local_body(function: FunctionProto, attributes: Mapping[str, AttributeProto]) -> Body:
     """The body of a model-local function for a node with these attributes."""
     given = {a.name: a for a in function.attribute_proto}
     given |= {k: v for k, v in attributes.items() if k in set(function.attribute) | set(given)}
@@ -50,7 +49,7 @@ def standard_body(
 ) -> Body | None:  # fmt: skip
     """The body by which ONNX defines the node's operator; None where it has none."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
     function = FunctionProto()
@@ -85,9 +84,7 @@ def standard_body(
     )  # fmt: skip
 
 
-def resolved(
-    node: NodeProto, outer: Mapping[str, AttributeProto]
-) -> dict[str, AttributeProto]:
+def resolved(node: NodeProto, outer: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:
     """A node's attributes, those that refer to the function's replaced by the caller's."""
     out: dict[str, AttributeProto] = {}
     for a in node.attribute:
@@ -112,4 +109,4 @@ def _type(item: Item | None) -> bytes:
                 entry.dim_value = d.value
             else:
                 entry.dim_param = str(d)
-    return proto.SerializeToString()
+    return bytes(proto.SerializeToString())

@@ -33,13 +33,13 @@ LARGEST_KNOWN: Final = 16_384
 _LARGEST_SYMBOLIC: Final = 1024
 
 Knowns = list[Known]
-Fold = Callable[[Site, Knowns], Known | tuple[Known, ...]]
+Fold = Callable[[Site, Knowns], Known]
 
 
 def fold(site: Site) -> tuple[Item, ...] | None:
     """The node's results as known items; None where they must be computed at run time."""
     rule = FOLDS.get(site.op)
-    if rule is None or site.node.domain not in ("", "ai.onnx"):
+    if (rule is None and site.op != "Split") or site.node.domain not in ("", "ai.onnx"):
         return None
     if site.op in ("Shape", "Size"):
         knowns: Knowns = []
@@ -50,9 +50,8 @@ def fold(site: Site) -> tuple[Item, ...] | None:
         knowns = [k for k in found if k is not None]
     try:
         with np.errstate(all="ignore"):
-            results = rule(site, knowns)
-            out = results if isinstance(results, tuple) else (results,)
-            return tuple(_item(site, k) for k in out)
+            results = _split(site, knowns) if rule is None else (rule(site, knowns),)
+            return tuple(_item(site, k) for k in results)
     except (Undecided, NeedsValueError, ValueError, IndexError, OverflowError):
         return None
 
@@ -231,7 +230,7 @@ def _size(site: Site, knowns: Knowns) -> Known:
 def _gather(site: Site, knowns: Knowns) -> Known:
     data, indices = knowns
     axis = site.axis("axis", 0, rank=data.ndim)
-    return np.take(data, _numbers(indices), axis=axis)
+    return np.asarray(np.take(data, _numbers(indices), axis=axis))
 
 
 def _slice(site: Site, knowns: Knowns) -> Known:
@@ -239,7 +238,7 @@ def _slice(site: Site, knowns: Knowns) -> Known:
     for r in slice_ranges(site):
         start, stop, step = r.start.value, r.stop.value, r.step
         picks.append(slice(start, None if stop < 0 else stop, step))
-    return knowns[0][tuple(picks)]
+    return np.asarray(knowns[0][tuple(picks)])
 
 
 def _concat(site: Site, knowns: Knowns) -> Known:
@@ -299,15 +298,16 @@ def _range(site: Site, knowns: Knowns) -> Known:
     start, limit, delta = (k.ravel()[0] for k in knowns)
     if all(k.dtype != object for k in knowns):
         return np.arange(start, limit, delta, dtype=knowns[0].dtype)
-    start, limit, delta = (v if isinstance(v, Int | Ratio) else as_int(int(v))
-                           for v in (start, limit, delta))  # fmt: skip
-    if not isinstance(start, Int) or not delta.is_const or delta.value < 1:
+    if not site.item(0).dtype.is_int:
         raise Undecided
-    count = ceildiv(limit - start, delta)
+    first, last, step = (v if isinstance(v, Int) else as_int(int(v)) for v in (start, limit, delta))
+    if not step.is_const or step.value < 1:
+        raise Undecided
+    count = ceildiv(last - first, step)
     if not count.is_const:
         raise Undecided
     (size,) = _small([max(count.value, 0)])
-    return from_ints([start + k * delta for k in range(size)], (size,))
+    return from_ints([first + step * k for k in range(size)], (size,))
 
 
 def _where(site: Site, knowns: Knowns) -> Known:
@@ -323,7 +323,7 @@ def _gather_nd(site: Site, knowns: Knowns) -> Known:
     if site.int_attr("batch_dims", 0):
         raise Undecided
     indices = _numbers(knowns[1])
-    return knowns[0][tuple(np.moveaxis(indices, -1, 0))]
+    return np.asarray(knowns[0][tuple(np.moveaxis(indices, -1, 0))])
 
 
 def _scatter_nd(site: Site, knowns: Knowns) -> Known:
@@ -427,7 +427,6 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "Flatten": _flatten,
     "Expand": _expand,
     "Tile": _tile,
-    "Split": _split,
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Where": _where,

@@ -247,18 +247,18 @@ class Importer:
         site = Site(self, node, opset, items, attributes, span, self._array, used)
         if node.op_type == "If" and not domain:
             return self._branch(site, scope)
-        folded = fold(site)
-        if folded is None:
+        results: tuple[Item | None, ...] | None = fold(site)
+        if results is None:
             lowering = self.lowerings.get((domain, node.op_type))
             if lowering is None:
                 return self._expand(site, scope)
-            folded = self._items(lowering(site))
+            results = self._items(lowering(site))
         inputs = frozenset[str]().union(*(i.inputs for i in items if i is not None))
-        for item, name in zip(folded, node.output, strict=False):
+        for item, name in zip(results, node.output, strict=False):
             if item is not None and item not in items:
                 item.name = item.name or name
                 item.inputs = inputs
-        return folded
+        return results
 
     def _operand(self, scope: Scope, name: str) -> Item | None:
         if not name:
@@ -270,9 +270,7 @@ class Importer:
 
     def _items(self, results: Results) -> tuple[Item | None, ...]:
         many = results if isinstance(results, tuple) else (results,)
-        return tuple(
-            Item(r.dtype, r.shape, r) if isinstance(r, Value) else r for r in many
-        )
+        return tuple(Item(r.dtype, r.shape, r) if isinstance(r, Value) else r for r in many)
 
     def _expand(self, site: Site, scope: Scope) -> tuple[Item | None, ...]:
         body = standard_body(site.node, site.items, site.opset, site.attributes)

@@ -1,6 +1,6 @@
 """The inputs of an ONNX graph: element types, and dims by name.
 
-    pixel_values: float[batch, 3, ?, ?]   ->   f32[batch, 3, pixel_values_d2, pixel_values_d3]
+pixel_values: float[batch, 3, ?, ?]   ->   f32[batch, 3, pixel_values_d2, pixel_values_d3]
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def _entry(dim: TensorShapeProto.Dimension, what: str) -> int | str | None:
     return param if any(c.isalpha() for c in param) and identifier(param) else None
 
 
-def _size(
-    entry: int | str | None, position: int, tensor: str, names: DimNames, what: str
-) -> Int:
+def _size(entry: int | str | None, position: int, tensor: str, names: DimNames, what: str) -> Int:
     if isinstance(entry, str):
         if not identifier(entry):
             raise ShapeError(f"{what}: {entry!r} cannot name a dim")

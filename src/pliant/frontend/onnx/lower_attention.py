@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pliant.frontend.onnx.site import Lowering, Site
-from pliant.graph.function import Value
+from pliant.frontend.onnx.site import Lowering
 
 ATTENTION: Final[Mapping[str, Lowering]] = {}
-

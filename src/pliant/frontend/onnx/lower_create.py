@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from onnx import AttributeProto
 
-from pliant.base.dtypes import from_numpy, i64
+from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.frontend.onnx.symbolic import Ratio
@@ -55,10 +55,14 @@ def lower_constant_of_shape(s: Site) -> Value:
 def lower_range(s: Site) -> Value:
     """How many elements there are must follow from shapes."""
     dtype = s.item(0).dtype
-    start, limit, delta = (s.known(k, n).ravel()[0] for k, n in enumerate(("start", "limit", "delta")))
+    start, limit, delta = (
+        s.known(k, n).ravel()[0] for k, n in enumerate(("start", "limit", "delta"))
+    )
     if not any(isinstance(v, Int | Ratio) for v in (start, limit, delta)):
         size = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
-        return s.call("iota", size=as_int(size), start=_number(start), step=_number(delta), dtype=dtype)
+        return s.call(
+            "iota", size=as_int(size), start=_number(start), step=_number(delta), dtype=dtype
+        )
     if dtype.is_float:
         start, limit, delta = (_whole(s, v) for v in (start, limit, delta))
     first, last = (as_int(v if isinstance(v, Int) else int(v)) for v in (start, limit))
@@ -69,7 +73,9 @@ def lower_range(s: Site) -> Value:
         count = ceildiv(first - last, -step)
     else:
         raise s.unsupported("the sign of its step must be known")
-    return s.call("iota", size=s.sizes.greatest(count, as_int(0)), start=first, step=step, dtype=dtype)
+    return s.call(
+        "iota", size=s.sizes.greatest(count, as_int(0)), start=first, step=step, dtype=dtype
+    )
 
 
 def _whole(s: Site, value: Any) -> Any:
@@ -103,4 +109,3 @@ CREATE: Final[Mapping[str, Lowering]] = {
     "EyeLike": lower_eye_like,
     "Range": lower_range,
 }
-

@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from pliant.base.dtypes import boolean, i64
+from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Lowering, Site, product
+from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, IntLike, as_int
 
@@ -23,7 +24,7 @@ def indices(s: Site, index: int, size: IntLike | None = None) -> Value:
         raise InvalidModelError(f"{s.span}: indices are {item.dtype}")
     known = item.known
     fixed = size is None or as_int(size).is_const
-    if known is not None and known.dtype != object and fixed:
+    if is_numeric(known) and fixed:
         array = known.astype(np.int64)
         if size is not None:
             array = np.where(array < 0, array + as_int(size).value, array)
@@ -64,7 +65,7 @@ def _tuples(s: Site, x: Value, batch: int = 0) -> Value:
         raise s.unsupported("the length of its index tuples must be known")
     dims = x.shape[batch : batch + depth.value]
     known = item.known
-    if known is not None and known.dtype != object and all(d.is_const for d in dims):
+    if is_numeric(known) and all(d.is_const for d in dims):
         array = known.astype(np.int64)
         sizes = np.array([d.value for d in dims], np.int64)
         return s.weight(np.where(array < 0, array + sizes, array), item.name)
@@ -184,4 +185,3 @@ INDEX: Final[Mapping[str, Lowering]] = {
     "TensorScatter": lower_tensor_scatter,
     "TopK": lower_top_k,
 }
-

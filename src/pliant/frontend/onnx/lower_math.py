@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+
 from pliant.base.dtypes import DType, boolean, f32, f64
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
+from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
 
@@ -111,11 +114,10 @@ def lower_bit_shift(s: Site) -> Value:
     direction = s.str_attr("direction")
     if direction not in ("LEFT", "RIGHT"):
         raise InvalidModelError(f"{s.span}: direction {direction!r}")
-    item = s.item(1)
+    known = s.item(1).known
     bits = x.dtype.bits
     shift = "shl" if direction == "LEFT" else "shr"
-    constant = item.known is not None and item.known.dtype != object
-    if constant and bool(((item.known >= 0) & (item.known < bits)).all()):
+    if is_numeric(known) and bool(np.all((known >= 0) & (known < bits))):
         return s.call(shift, x, count)
     last = s.scalar(bits - 1, x.dtype)
     zero = s.scalar(0, x.dtype)

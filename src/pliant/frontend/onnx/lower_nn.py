@@ -39,9 +39,7 @@ def window(s: Site, kernel: Sequence[Int], spatial: Sequence[Int]) -> Window:
         raise InvalidModelError(f"{s.span}: kernel, strides or dilations do not have rank {rank}")
     if min(strides, default=1) < 1 or min(dilations, default=1) < 1:
         raise InvalidModelError(f"{s.span}: strides and dilations must be at least 1")
-    return Window(
-        tuple(kernel), strides, dilations, _pads(s, kernel, spatial, strides, dilations)
-    )
+    return Window(tuple(kernel), strides, dilations, _pads(s, kernel, spatial, strides, dilations))
 
 
 def _pads(
@@ -79,7 +77,9 @@ def _kernel(s: Site, w: Value) -> tuple[Int, ...]:
 
 def _check_spatial(s: Site, x: Value) -> None:
     if len(x.shape) < 3:
-        raise InvalidModelError(f"{s.span}: needs spatial dims; the operand has rank {len(x.shape)}")
+        raise InvalidModelError(
+            f"{s.span}: needs spatial dims; the operand has rank {len(x.shape)}"
+        )
 
 
 def lower_conv(s: Site) -> Value:
@@ -243,9 +243,7 @@ def lower_col2im(s: Site) -> Value:
     channels = s.sizes.divide(columns, cells)
     counts = [
         (d + lo + hi - (k - 1) * dil - 1) // t + 1
-        for d, k, t, dil, (lo, hi) in zip(
-            image, block, w.strides, w.dilations, w.pads, strict=True
-        )
+        for d, k, t, dil, (lo, hi) in zip(image, block, w.strides, w.dilations, w.pads, strict=True)
     ]
     if not cells.is_const:
         raise s.unsupported("its block shape must be constant")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pliant.base.dtypes import DType, f32
-from pliant.frontend.onnx.site import Lowering, Site, product
+from pliant.base.dtypes import DType
+from pliant.frontend.onnx.site import Lowering, Site
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
 from pliant.sym.expr import IntLike, as_int
@@ -131,4 +131,3 @@ NORM: Final[Mapping[str, Lowering]] = {
     "MeanVarianceNormalization": lower_mean_variance,
     "RMSNormalization": lower_rms_norm,
 }
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pliant.base.dtypes import DType, f32, i32, u8
+from pliant.base.dtypes import f32, i32, u8
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.lower_nn import conv_integer
 from pliant.frontend.onnx.site import Lowering, Site, product
@@ -40,9 +40,7 @@ def lower_dequantize(s: Site) -> Value:
     return result
 
 
-def _layout(
-    s: Site, x: Value, scale: Value, zero: Value | None
-) -> tuple[int, Value, Value | None]:
+def _layout(s: Site, x: Value, scale: Value, zero: Value | None) -> tuple[int, Value, Value | None]:
     """A scale for all, for each slice along an axis, or for each block: then spread to all."""
     rank = len(x.shape)
     if product(scale.shape) == 1 and len(scale.shape) <= 1:
@@ -101,9 +99,7 @@ def _requantize(s: Site, real: Value, scale: Value, zero: Value) -> Value:
     if product(scale.shape) != 1:
         raise s.unsupported("a result scale for each row or column is not supported")
     single = s.cast(s.reshape(scale, ()), f32)
-    return s.call(
-        "quantize_linear", real, single, s.reshape(zero, ()), axis=0, to=zero.dtype
-    )
+    return s.call("quantize_linear", real, single, s.reshape(zero, ()), axis=0, to=zero.dtype)
 
 
 def lower_qlinear_conv(s: Site) -> Value:
@@ -132,4 +128,3 @@ QUANT: Final[Mapping[str, Lowering]] = {
     "QLinearMatMul": lower_qlinear_matmul,
     "QuantizeLinear": lower_quantize,
 }
-

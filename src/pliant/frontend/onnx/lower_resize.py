@@ -29,7 +29,7 @@ def lower_resize(s: Site) -> Value:
     coordinate = s.str_attr("coordinate_transformation_mode", "half_pixel")
     if coordinate not in _COORDINATES:
         raise s.unsupported(f"coordinate_transformation_mode {coordinate!r} is not supported")
-    if s.has(3) and s.item(3).shape != (0,):
+    if s.has(3) and s.item(3).shape[0] != 0:
         sizes, scales = _sized(s, x)
     else:
         sizes, scales = _scaled(s, x, 2)

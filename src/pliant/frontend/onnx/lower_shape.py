@@ -9,7 +9,7 @@ from pliant.base.dtypes import boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.shapes import broadcast, reshaped, slice_ranges, split_sizes
 from pliant.frontend.onnx.site import Item, Lowering, Site, product
-from pliant.frontend.onnx.symbolic import from_ints
+from pliant.frontend.onnx.symbolic import from_ints, is_numeric
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
 
@@ -133,10 +133,10 @@ def _pad_constant(s: Site, x: Value, pads: tuple[tuple[Int, Int], ...]) -> Value
     if s.opset < 11:
         value: float = s.float_attr("value", 0.0)
     elif s.has(2):
-        item = s.item(2)
-        if item.known is None or item.known.dtype == object:
+        known = s.item(2).known
+        if not is_numeric(known):
             return _pad_by_tensor(s, x, pads, s.reshape(s.x(2), ()))
-        value = item.known.ravel()[0].item()
+        value = known.ravel()[0].item()
     else:
         value = 0
     if x.dtype.kind == "bool":
@@ -146,9 +146,7 @@ def _pad_constant(s: Site, x: Value, pads: tuple[tuple[Int, Int], ...]) -> Value
     return s.call("pad", x, pads=pads, mode="constant", value=value)
 
 
-def _pad_by_tensor(
-    s: Site, x: Value, pads: tuple[tuple[Int, Int], ...], value: Value
-) -> Value:
+def _pad_by_tensor(s: Site, x: Value, pads: tuple[tuple[Int, Int], ...], value: Value) -> Value:
     inside = s.full(x.shape, True, boolean)
     kept = s.call("pad", inside, pads=pads, mode="constant", value=False)
     zero = False if x.dtype.kind == "bool" else 0
@@ -186,8 +184,6 @@ def lower_trilu(s: Site) -> Value:
     diagonal = s.ints(1, "k")[0] if s.has(1) else as_int(0)
     op = "triu" if s.int_attr("upper", 1) else "tril"
     return s.call(op, s.x(), diagonal=diagonal.value if diagonal.is_const else diagonal)
-
-
 
 
 SHAPE: Final[Mapping[str, Lowering]] = {

@@ -44,13 +44,14 @@ class Problems:
             lines.append(f"  {len(members)} x {op}: {reason}; first at {members[0].node}")
         lines.append(f"  what to do: {self._advice()}")
         text = "\n".join(lines)
-        raise NeedsValueError(text, frozenset(self.inputs)) if self.inputs else UnsupportedError(text)
+        raise (
+            NeedsValueError(text, frozenset(self.inputs)) if self.inputs else UnsupportedError(text)
+        )
 
     def _advice(self) -> str:
         if self.inputs:
             names = ", ".join(f'"{n}": ...' for n in sorted(self.inputs))
             return f"fix the inputs that decide shapes or modes, values={{{names}}}"
         return (
-            "export the model with standard operators, or split it so that these nodes "
-            "stay outside"
+            "export the model with standard operators, or split it so that these nodes stay outside"
         )

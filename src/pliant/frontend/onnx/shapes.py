@@ -1,8 +1,8 @@
 """ONNX's rules for shapes given as operands, on symbolic sizes.
 
-    reshape to [0, -1, 64]        0 copies a dim, -1 is what remains
-    slice [-5:INT_MAX]            counted from the end, clamped to the dim
-    expand to [1, n]              broadcasts both ways
+reshape to [0, -1, 64]        0 copies a dim, -1 is what remains
+slice [-5:INT_MAX]            counted from the end, clamped to the dim
+expand to [1, n]              broadcasts both ways
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def reshaped(site: Site) -> tuple[Int, ...]:
             out.append(shape[k])
         elif d == -1:
             if open_at is not None:
-                raise InvalidModelError(f"{site.span}: the shape {list(map(str, wanted))} has two -1")
+                raise InvalidModelError(
+                    f"{site.span}: the shape {list(map(str, wanted))} has two -1"
+                )
             open_at = k
             out.append(as_int(1))
         else:

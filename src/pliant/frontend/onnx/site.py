@@ -191,7 +191,9 @@ class Site:
             return default
         if found.type != kind:
             want, have = AttributeProto.AttributeType.Name(kind), found.type
-            raise InvalidModelError(f"{self.span}: attribute {name!r} is of type {have}, not {want}")
+            raise InvalidModelError(
+                f"{self.span}: attribute {name!r} is of type {have}, not {want}"
+            )
         return getattr(found, field_name)
 
     # axes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
@@ -102,6 +102,11 @@ def settle(known: Known, dtype: DType) -> Known:
     if dtype.is_int and not all(dtype.min <= v <= dtype.max for v in numbers):
         raise Undecided
     return np.asarray(numbers, dtype.numpy).reshape(known.shape)
+
+
+def is_numeric(known: Known | None) -> TypeGuard[Known]:
+    """Whether the elements are known, and numbers."""
+    return known is not None and known.dtype != object
 
 
 def from_ints(values: Any, shape: tuple[int, ...]) -> Known:

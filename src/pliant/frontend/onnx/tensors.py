@@ -93,7 +93,9 @@ def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidModelError(f"{what} is damaged: {error}") from error
-    return array.view(ml_dtypes.bfloat16) if dtype is bf16 else array.astype(dtype.numpy, copy=False)
+    return (
+        array.view(ml_dtypes.bfloat16) if dtype is bf16 else array.astype(dtype.numpy, copy=False)
+    )
 
 
 def to_dense(tensor: SparseTensorProto, folder: TensorFolder) -> np.ndarray:
@@ -157,7 +159,9 @@ def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.nda
         return np.zeros(shape, dtype.numpy)
     with path.open("rb") as file:
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        view = mmap.mmap(file.fileno(), offset + length - start, access=mmap.ACCESS_READ, offset=start)
+        view = mmap.mmap(
+            file.fileno(), offset + length - start, access=mmap.ACCESS_READ, offset=start
+        )
     return np.frombuffer(view, dtype.numpy, count, offset - start).reshape(shape)
 
 
