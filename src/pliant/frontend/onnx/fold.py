@@ -3,7 +3,7 @@
     Shape -> Gather -> Mul -> Concat      carried as integers, no tensor is made
 
 `FOLDS` maps an operator to a function of the site and the known operands. Elements are numbers,
-or sizes where an array has dtype object. `Undecided` means: compute it at run time instead.
+or sizes where an array has dtype object. `UndecidedError` means: compute it at run time instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pliant.frontend.onnx.symbolic import (
     Known,
     Ratio,
     Sizes,
-    Undecided,
+    UndecidedError,
     from_ints,
     ratio_of,
     settle,
@@ -52,7 +52,7 @@ def fold(site: Site) -> tuple[Item, ...] | None:
         with np.errstate(all="ignore"):
             results = _split(site, knowns) if rule is None else (rule(site, knowns),)
             return tuple(_item(site, k) for k in results)
-    except (Undecided, NeedsValueError, ValueError, IndexError, OverflowError):
+    except (UndecidedError, NeedsValueError, ValueError, IndexError, OverflowError):
         return None
 
 
@@ -60,7 +60,7 @@ def _item(site: Site, known: Known) -> Item:
     dtype = _result_dtype(site) if known.dtype == object else from_numpy(known.dtype)
     settled = settle(known, dtype)
     if settled.size > (_LARGEST_SYMBOLIC if settled.dtype == object else LARGEST_KNOWN):
-        raise Undecided
+        raise UndecidedError
     return Item(dtype, tuple(as_int(d) for d in settled.shape), known=settled)
 
 
@@ -81,7 +81,7 @@ def _unary(numeric: Any, symbolic: Callable[[Sizes, Any], Any] | None) -> Fold:
         if a.dtype != object:
             return np.asarray(numeric(a)).astype(a.dtype)
         if symbolic is None:
-            raise Undecided
+            raise UndecidedError
         return _each(lambda v: symbolic(site.sizes, v), a)
 
     return rule
@@ -95,7 +95,7 @@ def _binary(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any] | None) -> 
                 result = np.asarray(numeric(result, b))
                 continue
             if symbolic is None:
-                raise Undecided
+                raise UndecidedError
             dtype = site.item(0).dtype
             left, right = to_symbolic(result, dtype), to_symbolic(b, dtype)
             result = _each(lambda v, w: symbolic(site.sizes, v, w), left, right)
@@ -122,18 +122,18 @@ def _each(fn: Callable[..., Any], *arrays: Known) -> Known:
 
 def _truncdiv(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind not in "iu":
-        return a / b
+        return np.asarray(a / b)
     if not b.all():
-        raise Undecided
+        raise UndecidedError
     quotient = a // b
-    return quotient + ((quotient * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
+    return np.asarray(quotient + ((quotient * b != a) & ((a < 0) != (b < 0))).astype(a.dtype))
 
 
 def _div(z: Sizes, a: Any, b: Any) -> Any:
     if isinstance(a, Int):
         return z.truncdiv(a, b)
     if not z.is_nonneg(b.num) or b.num == 0:
-        raise Undecided
+        raise UndecidedError
     return a * Ratio(b.den, b.num)
 
 
@@ -142,15 +142,15 @@ def _mod(site: Site, knowns: Knowns) -> Known:
 
     def symbolic(z: Sizes, a: Any, b: Any) -> Any:
         if not isinstance(a, Int) or not z.is_positive(b):
-            raise Undecided
+            raise UndecidedError
         if fmod and not z.is_nonneg(a):
-            raise Undecided
+            raise UndecidedError
         return a % b
 
     def numeric(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if a.dtype.kind in "iu" and not b.all():
-            raise Undecided
-        return np.fmod(a, b) if fmod else np.mod(a, b)
+            raise UndecidedError
+        return np.asarray(np.fmod(a, b) if fmod else np.mod(a, b))
 
     return _binary(numeric, symbolic)(site, knowns)
 
@@ -186,19 +186,17 @@ def _less(z: Sizes, a: Any, b: Any) -> bool:
 
 
 def _undecided() -> Any:
-    raise Undecided
+    raise UndecidedError
 
 
 def _cast(site: Site, knowns: Knowns) -> Known:
     known = knowns[0]
     source = site.item(0).dtype
-    if site.op == "Cast":
-        target = dtype_of(site.int_attr("to"), "Cast")
-    else:
-        target = site.item(1).dtype
+    by_name = site.op == "Cast"
+    target = dtype_of(site.int_attr("to"), "Cast") if by_name else site.item(1).dtype
     if known.dtype != object:
         if target.is_int and source.is_float and not np.isfinite(known).all():
-            raise Undecided
+            raise UndecidedError
         return known.astype(target.numpy)
     if target is boolean:
         return _each(lambda v: not site.sizes.equal(v if isinstance(v, Int) else v.num, as_int(0)),
@@ -299,13 +297,13 @@ def _range(site: Site, knowns: Knowns) -> Known:
     if all(k.dtype != object for k in knowns):
         return np.arange(start, limit, delta, dtype=knowns[0].dtype)
     if not site.item(0).dtype.is_int:
-        raise Undecided
+        raise UndecidedError
     first, last, step = (v if isinstance(v, Int) else as_int(int(v)) for v in (start, limit, delta))
     if not step.is_const or step.value < 1:
-        raise Undecided
+        raise UndecidedError
     count = ceildiv(last - first, step)
     if not count.is_const:
-        raise Undecided
+        raise UndecidedError
     (size,) = _small([max(count.value, 0)])
     return from_ints([first + step * k for k in range(size)], (size,))
 
@@ -313,7 +311,7 @@ def _range(site: Site, knowns: Knowns) -> Known:
 def _where(site: Site, knowns: Knowns) -> Known:
     cond, a, b = knowns
     if cond.dtype == object:
-        raise Undecided
+        raise UndecidedError
     if a.dtype == object or b.dtype == object:
         a, b = (to_symbolic(k, site.item(1).dtype) for k in (a, b))
     return np.where(cond, a, b)
@@ -321,14 +319,14 @@ def _where(site: Site, knowns: Knowns) -> Known:
 
 def _gather_nd(site: Site, knowns: Knowns) -> Known:
     if site.int_attr("batch_dims", 0):
-        raise Undecided
+        raise UndecidedError
     indices = _numbers(knowns[1])
     return np.asarray(knowns[0][tuple(np.moveaxis(indices, -1, 0))])
 
 
 def _scatter_nd(site: Site, knowns: Knowns) -> Known:
     if site.str_attr("reduction", "none") != "none":
-        raise Undecided
+        raise UndecidedError
     data, indices, updates = knowns
     if data.dtype == object or updates.dtype == object:
         data, updates = (to_symbolic(k, site.item(0).dtype) for k in (data, updates))
@@ -343,7 +341,7 @@ def _nonzero(site: Site, knowns: Knowns) -> Known:
 
 def _cumsum(site: Site, knowns: Knowns) -> Known:
     if site.int_attr("exclusive", 0) or site.int_attr("reverse", 0):
-        raise Undecided
+        raise UndecidedError
     return np.cumsum(_numbers(knowns[0]), axis=int(knowns[1]), dtype=knowns[0].dtype)
 
 
@@ -357,7 +355,7 @@ def _reduce(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any], since: int
         if data.dtype != object:
             return np.asarray(numeric(data, axis=axes or None, keepdims=keep)).astype(data.dtype)
         if data.ndim != 1 or not data.size:
-            raise Undecided
+            raise UndecidedError
         total = data[0]
         for v in data[1:]:
             total = symbolic(site.sizes, total, v)
@@ -370,14 +368,14 @@ def _reduce(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any], since: int
 
 def _numbers(known: Known) -> np.ndarray:
     if known.dtype == object:
-        raise Undecided
+        raise UndecidedError
     return known
 
 
 def _small(shape: Any) -> tuple[int, ...]:
     sizes = tuple(int(d) for d in shape)
     if int(np.prod(sizes, dtype=object)) > LARGEST_KNOWN:
-        raise Undecided
+        raise UndecidedError
     return sizes
 
 

@@ -73,7 +73,7 @@ def import_onnx(
 
 @dataclass
 class Scope:
-    """The values of one graph or function body, by name; `None` marks what could not be imported."""
+    """The values of one graph or function body, by name; None: it could not be imported."""
 
     opsets: Mapping[str, int]
     names: dict[str, Item | None] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Scope:
         raise InvalidModelError(f"{name!r} is read, but nothing writes it")
 
 
-class _Blocked(Exception):
+class _BlockedError(Exception):
     """A node reads what could not be imported."""
 
 
@@ -213,7 +213,7 @@ class Importer:
             span = scope.origin or Span(self.model.name, 0, label)
             try:
                 results = self._node(node, span, used, scope)
-            except _Blocked:
+            except _BlockedError:
                 results = (None,) * len(node.output)
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
@@ -265,7 +265,7 @@ class Importer:
             return None
         found = scope.find(name)
         if found is None:
-            raise _Blocked
+            raise _BlockedError
         return found
 
     def _items(self, results: Results) -> tuple[Item | None, ...]:

@@ -23,7 +23,7 @@ Known = np.ndarray
 _LARGEST_DENOMINATOR: Final = 4096
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """The value of a known element does not follow from what is known of the sizes."""
 
 
@@ -68,12 +68,12 @@ def ratio_of(value: Any, dtype: DType) -> Ratio:
         return value
     number = float(value)
     if not np.isfinite(number):
-        raise Undecided
+        raise UndecidedError
     meant = Fraction(number).limit_denominator(_LARGEST_DENOMINATOR)
     if dtype.numpy.type(float(meant)) != dtype.numpy.type(number):
         meant = Fraction(number)
     if meant.denominator > 1 << 30 or abs(meant.numerator) > 1 << 62:
-        raise Undecided
+        raise UndecidedError
     return Ratio(as_int(meant.numerator), as_int(meant.denominator))
 
 
@@ -100,7 +100,7 @@ def settle(known: Known, dtype: DType) -> Known:
     else:
         return known
     if dtype.is_int and not all(dtype.min <= v <= dtype.max for v in numbers):
-        raise Undecided
+        raise UndecidedError
     return np.asarray(numbers, dtype.numpy).reshape(known.shape)
 
 
@@ -142,20 +142,20 @@ class Sizes:
         return self.facts.positive(a)
 
     def equal(self, a: Int, b: Int) -> bool:
-        """Whether a == b; Undecided where neither that nor the contrary follows."""
+        """Whether a == b; UndecidedError where neither that nor the contrary follows."""
         if a == b or self.facts.equal(a, b):
             return True
         if self.is_positive(a - b) or self.is_positive(b - a):
             return False
-        raise Undecided
+        raise UndecidedError
 
     def less(self, a: Int, b: Int) -> bool:
-        """Whether a < b; Undecided where neither that nor the contrary follows."""
+        """Whether a < b; UndecidedError where neither that nor the contrary follows."""
         if self.is_positive(b - a):
             return True
         if self.is_nonneg(a - b):
             return False
-        raise Undecided
+        raise UndecidedError
 
     def least(self, a: Int, b: Int) -> Int:
         """The lesser one."""
@@ -177,17 +177,17 @@ class Sizes:
         """The quotient rounded towards zero."""
         if a.is_const and b.is_const:
             if b.value == 0:
-                raise Undecided
+                raise UndecidedError
             return as_int(int(Fraction(a.value, b.value)))
         if self.is_negative(b):
             return self.truncdiv(-a, -b)
         if not self.is_nonneg(b):
-            raise Undecided
+            raise UndecidedError
         if self.is_nonneg(-a):
             return -self.divide(-a, b)
         if self.is_nonneg(a):
             return self.divide(a, b)
-        raise Undecided
+        raise UndecidedError
 
     def divide(self, a: Int, b: Int) -> Int:
         """a // b for b >= 0; where b may be 0 the divisor is then taken to be 1, never a trap."""
