@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
@@ -103,6 +103,7 @@ class Importer:
         self.builder = builder
         self.lowerings = lowerings
         self.sizes = Sizes(builder.facts)
+        self.domains = {domain for domain, _ in lowerings}
         self.functions = local_functions(model.proto)
         self.problems = Problems(model.name, len(model.proto.graph.node))
 
@@ -161,11 +162,13 @@ class Importer:
         for tensor in graph.initializer:
             scope.names[tensor.name] = self._constant(tensor.name, self._array(tensor))
         for sparse in graph.sparse_initializer:
-            array = to_dense(sparse, self.model.folder)
-            scope.names[sparse.values.name] = self._constant(sparse.values.name, array)
+            name = sparse.values.name
+            scope.names[name] = self._constant(name, self._array(sparse))
 
-    def _array(self, tensor: onnx.TensorProto) -> np.ndarray:
+    def _array(self, tensor: TensorProto | SparseTensorProto) -> np.ndarray:
         try:
+            if isinstance(tensor, SparseTensorProto):
+                return to_dense(tensor, self.model.folder)
             return to_array(tensor, self.model.folder)
         except (InvalidModelError, UnsupportedError) as error:
             raise type(error)(f"{self.model.name}: {error}") from error
@@ -240,11 +243,14 @@ class Importer:
             return self._body(local_body(local, attributes), items, node, span, scope)
         opset = scope.opsets.get(domain)
         if opset is None:
-            if domain not in {d for d, _ in self.lowerings}:
+            if domain not in self.domains:
                 raise UnsupportedError(f"operators of domain {domain!r} are not known")
             opset = 1
         _check_arity(node, opset, span)
-        site = Site(self, node, opset, items, attributes, span, self._array, used)
+        site = Site(
+            self, node, opset, items, attributes, span, self._array,
+            lambda s: self._expand(s, scope), used,
+        )  # fmt: skip
         if node.op_type == "If" and not domain:
             return self._branch(site, scope)
         results: tuple[Item | None, ...] | None = fold(site)
@@ -274,6 +280,8 @@ class Importer:
 
     def _expand(self, site: Site, scope: Scope) -> tuple[Item | None, ...]:
         body = standard_body(site.node, site.items, site.opset, site.attributes)
+        if body is None and plain_domain(site.node.domain) not in self.domains:
+            raise UnsupportedError(f"operators of domain {site.node.domain!r} are not known")
         if body is None:
             raise UnsupportedError("there is no such operator in Pliant")
         return self._body(body, site.items, site.node, site.span, scope)

@@ -125,6 +125,8 @@ def _check_names(
     written: set[str] = set()
     for index, node in enumerate(graph.node):
         here = f"{where}: node {index} {node.name} ({node.op_type})"
+        if any(isinstance(text, bytes) for text in _texts(node)):
+            raise InvalidModelError(f"{where}: node {index}: a name in it is no text")
         if not node.op_type:
             raise InvalidModelError(f"{here}: has no operator")
         for read in node.input:
@@ -141,6 +143,15 @@ def _check_names(
     for out in names:
         if out not in known:
             raise InvalidModelError(f"{where}: the output {out!r} is never written")
+
+
+def _texts(node: NodeProto) -> Iterator[str]:
+    """The strings of a node: where a file is damaged, protobuf gives bytes instead."""
+    yield from (node.op_type, node.domain, node.name, node.overload)
+    yield from node.input
+    yield from node.output
+    for attribute in node.attribute:
+        yield from (attribute.name, attribute.ref_attr_name)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -78,6 +78,7 @@ class Site:
     attributes: Mapping[str, AttributeProto]
     span: Span
     to_array: Callable[[Any], np.ndarray]
+    expand: Callable[[Site], tuple[Item | None, ...]]
     used: frozenset[int] = field(default_factory=frozenset)
 
     @property
@@ -190,10 +191,8 @@ class Site:
                 raise InvalidModelError(f"{self.span}: attribute {name!r} is missing")
             return default
         if found.type != kind:
-            want, have = AttributeProto.AttributeType.Name(kind), found.type
-            raise InvalidModelError(
-                f"{self.span}: attribute {name!r} is of type {have}, not {want}"
-            )
+            want = AttributeProto.AttributeType.Name(kind)
+            raise InvalidModelError(f"{self.span}: attribute {name!r} is no {want}")
         return getattr(found, field_name)
 
     # axes
@@ -263,6 +262,10 @@ class Site:
         if size.is_const:
             return self.scalar(size.value, dtype)
         return self.cast(self.call("size_value", value=size), dtype)
+
+    def definition(self) -> tuple[Item | None, ...]:
+        """The results by ONNX's own definition of the operator."""
+        return self.expand(self)
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """The error to raise for a feature that has no lowering."""

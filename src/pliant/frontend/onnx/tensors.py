@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import ml_dtypes
 import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
@@ -75,9 +74,8 @@ def dtype_of(code: int, what: str) -> DType:
     if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
         raise InvalidModelError(f"{what} has the unknown element type {code}")
     name = TensorProto.DataType.Name(code).lower()
-    raise UnsupportedError(
-        f"{what} has element type {name}; supported are {', '.join(d.name for d in DTYPE_OF.values())}"
-    )
+    have = ", ".join(d.name for d in DTYPE_OF.values())
+    raise UnsupportedError(f"{what} has element type {name}; supported are {have}")
 
 
 def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
@@ -93,9 +91,7 @@ def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidModelError(f"{what} is damaged: {error}") from error
-    return (
-        array.view(ml_dtypes.bfloat16) if dtype is bf16 else array.astype(dtype.numpy, copy=False)
-    )
+    return array.astype(dtype.numpy, copy=False)
 
 
 def to_dense(tensor: SparseTensorProto, folder: TensorFolder) -> np.ndarray:
