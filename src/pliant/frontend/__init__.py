@@ -1,0 +1,1 @@
+"""Frontends: what users write becomes graph functions. Nothing is optimised here."""
