@@ -1,1 +1,1 @@
-"""Frontends: what users write becomes graph functions. Nothing is optimised here."""
+"""Models of other frameworks to graph functions. Each framework is imported only by its own package."""

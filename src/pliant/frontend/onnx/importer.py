@@ -21,6 +21,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, Tenso
 from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
+from pliant.frontend.imported import ImportedModel
 from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
 from pliant.frontend.onnx.fold import fold
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
@@ -32,21 +33,11 @@ from pliant.frontend.onnx.symbolic import Sizes
 from pliant.frontend.onnx.table import ONNX_OPS
 from pliant.frontend.onnx.tensors import to_array, to_dense
 from pliant.graph.builder import Builder
-from pliant.graph.function import Dim, Function, Value
+from pliant.graph.function import Dim, Value
 from pliant.graph.operator import Operators
 from pliant.sym.expr import as_int
 
 _DEEPEST: Final = 32
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """A graph function with its weights by key, and its inputs and outputs in the model's words."""
-
-    function: Function
-    weights: dict[str, np.ndarray]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def import_onnx(
