@@ -172,6 +172,16 @@ def test_equality_with_a_sum_bounds_the_other_side() -> None:
     assert facts.bounds(var("past"))[1] == 4096
 
 
+def test_a_range_of_one_number_is_that_number() -> None:
+    facts = Facts()
+    facts.declare_index("i", 1)
+    facts.declare("n", min=3)
+    facts.assume_le(n, 3)
+    assert facts.simplify(16 * i + n * j) == 3 * j
+    facts.declare_index("i", 2)
+    assert facts.simplify(i) == i
+
+
 def test_products() -> None:
     facts = Facts()
     for name in ("batch", "seq", "a", "b"):

@@ -25,6 +25,11 @@ class Digit:
     low: Int
     modulus: Int | None = None
 
+    def value(self) -> Int:
+        """The digit as a formula."""
+        quotient = self.source // self.low
+        return quotient if self.modulus is None else quotient % self.modulus
+
     def extent(self, size: Int, facts: Facts) -> Int:
         """The number of values of the digit (or a greater number) if the source is below `size`."""
         top = facts.simplify(ceildiv(size, self.low))

@@ -75,6 +75,17 @@ def is_injective(system: System, facts: Facts) -> bool:
     return all(name in known or facts.le(size, 1) for name, size in system.extents.items())
 
 
+def readable(system: System, facts: Facts) -> list[Int]:
+    """The digits that can be read off the outputs, as formulas in the inputs."""
+    digits = [
+        place.digit
+        for out in system.outputs
+        if out is not None and distinct(out.places, facts)
+        for place in out.places
+    ]
+    return [digit.value() for digit in digits]
+
+
 def covers(system: System, box: tuple[Int, ...], facts: Facts) -> bool:
     """Whether every point of the box is an output."""
     if not _is_free(system, facts):
