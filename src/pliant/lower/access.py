@@ -98,8 +98,6 @@ def contraction(tensor: Compute) -> Contraction | None:
     a = 1 - b
     la, lb = loads[a], loads[b]
     assert la is not None and lb is not None
-    if any(not _separable(la, v) or not _separable(lb, v) for v in batch):
-        return None
     return Contraction(
         tuple(batch), tuple(own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
     )
@@ -128,11 +126,6 @@ def _is_plain(side: Expr) -> bool:
     while isinstance(side, Cast):
         side = side.a
     return isinstance(side, Load) and all(isinstance(i, Index) for i in side.indices)
-
-
-def _separable(load: Load, name: str) -> bool:
-    """The iterator stands alone in one index (a quotient, as in grouped heads, also counts)."""
-    return any(isinstance(i, Index) and i.int_.names == {name} for i in load.indices)
 
 
 def _only_load(side: Expr) -> Load | None:

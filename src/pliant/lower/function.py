@@ -17,7 +17,7 @@ from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
 from pliant.lower.layout import Order, choose_layouts
 from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
-from pliant.lower.pack import pack_contractions
+from pliant.lower.pack import inline_into_packs, pack_contractions
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.sym.facts import Facts
 
@@ -65,6 +65,7 @@ def lower_function(function: GraphFunction, operators: Operators, columns: int) 
     inline_copies(s)
     orders = choose_layouts(s)
     plans = pack_contractions(s, orders, columns)
+    inline_into_packs(s)
     early = _constant_stages(s)
     prepared = _crossing(s, early)
     groups_early: list[Group] = []

@@ -29,7 +29,7 @@ def inline_copies(s: Stages) -> None:
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute):
-            tensor = simplify_indices(_through(tensor, bodies), s.facts)
+            tensor = simplify_indices(through(tensor, bodies), s.facts)
             if tensor is not stage.tensor:
                 s.stages[name] = Stage(name, tensor, stage.op, stage.spans)
             if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
@@ -42,12 +42,12 @@ def _is_free(tensor: Compute) -> bool:
     return not loads and not tensor.reduce_axes and cost_of(tensor.body) <= MAX_FREE_COST
 
 
-def _through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
+def through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
     """`tensor` with loads from the given stages replaced by what these read."""
 
     def visit(node: Node) -> Node:
         if isinstance(node, Load) and node.source.name in bodies:
-            inner = read_through(bodies[node.source.name], node.indices)
+            inner = readthrough(bodies[node.source.name], node.indices)
             return node if inner is None else inner
         return node
 
@@ -55,7 +55,7 @@ def _through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
     return tensor if body is tensor.body else tensor.replace(body=body)
 
 
-def read_through(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
+def readthrough(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
     """The value of `producer` at `indices`; None where an index cannot be expressed."""
     ints = {}
     values = {}

@@ -118,14 +118,18 @@ def _readers(s: Stages) -> dict[str, list[str]]:
 
 
 def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None:
-    """Dimensions in the order in which the reader runs through them."""
+    """Dimensions in the order in which the reader runs through them, where row-major would make
+    it jump."""
     if not isinstance(reader, Compute):
         return None
+    innermost = _innermost(reader, order)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     for node in own_nodes(reader.body):
         if not (isinstance(node, Load) and node.source.name == name):
             continue
+        if _runs_along(node, innermost):
+            return None
         keys: list[tuple[int, int]] = []
         for dim, index in enumerate(node.indices):
             if not isinstance(index, Index):
@@ -134,3 +138,25 @@ def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None
             keys.append((max(at, default=-1), dim))
         return tuple(dim for _, dim in sorted(keys))
     return None
+
+
+def _innermost(reader: Compute, order: Order | None) -> tuple[str, ...]:
+    """The iterators of which one should be contiguous in what the reader reads."""
+    c = contraction(reader)
+    if c is not None:
+        return c.k
+    if not reader.axes:
+        return tuple(a.var for a in reader.reduce_axes)
+    last = reader.axes[-1 if order is None else order[-1]].var
+    return (last, *(a.var for a in reader.reduce_axes[-1:]))
+
+
+def _runs_along(load: Load, names: tuple[str, ...]) -> bool:
+    """Whether one of the iterators steps through a row-major source element by element."""
+    offset = as_int(0)
+    strides = strides_of(load.source.shape, tuple(range(len(load.indices))))
+    for index, stride in zip(load.indices, strides, strict=True):
+        if isinstance(index, Index):
+            offset = offset + index.int_ * stride
+    splits = (offset.linear(n) for n in names)
+    return any(s is not None and s[0] == 1 for s in splits)

@@ -18,9 +18,9 @@ from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select, as_e
 from pliant.ir.node import transform
 from pliant.ir.tensor import Compute, Input, compute
 from pliant.lower.access import Contraction, classify, contraction
-from pliant.lower.inline_copies import simplify_indices
+from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
 
@@ -72,6 +72,27 @@ def pack_contractions(
         stages[name] = stage
     s.stages = stages
     return plans
+
+
+def inline_into_packs(s: Stages) -> None:
+    """Maps that only a packing stage reads are computed while packing."""
+    readers: dict[str, list[str]] = {}
+    for name, stage in s.stages.items():
+        for source in stage.inputs:
+            readers.setdefault(source, []).append(name)
+    for name, stage in list(s.stages.items()):
+        if stage.op != "pack" or not isinstance(stage.tensor, Compute):
+            continue
+        for source in stage.inputs:
+            producer = s.stages.get(source)
+            alone = readers[source] == [name] and source not in s.results
+            if producer is None or not alone or not isinstance(producer.tensor, Compute):
+                continue
+            if classify(producer.tensor) == "map":
+                tensor = simplify_indices(through(s.stages[name].tensor, {source: producer.tensor}),
+                                          s.facts)  # fmt: skip
+                s.stages[name] = Stage(name, tensor, "pack", stage.spans + producer.spans)
+    remove_dead(s)
 
 
 def _ordered(c: Contraction, tensor: Compute, order: Order | None) -> Contraction:
