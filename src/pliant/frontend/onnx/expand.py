@@ -77,7 +77,9 @@ def standard_body(
     defaults = {
         name: a.default_value for name, a in schema.attributes.items() if a.default_value.name
     }
-    opsets = opsets_of(function.opset_import) or {"": max(versions)}
+    opsets = opsets_of(function.opset_import)
+    if not node.domain:
+        opsets.setdefault("", max(versions))
     return Body(
         tuple(function.node), tuple(function.input), tuple(function.output), opsets,
         defaults | dict(attributes),

@@ -11,7 +11,7 @@ Everything that cannot be imported is reported at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -275,6 +275,7 @@ class Importer:
             raise UnsupportedError(f"operators of domain {site.node.domain!r} are not known")
         if body is None:
             raise UnsupportedError("there is no such operator in Pliant")
+        body = replace(body, opsets={**scope.opsets, **body.opsets})
         return self._body(body, site.items, site.node, site.span, scope)
 
     def _body(

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pliant.base.dtypes import DType, boolean, f32, f64
+from pliant.base.dtypes import DType, boolean, f32, f64, u8
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.frontend.onnx.symbolic import is_numeric
@@ -169,6 +169,9 @@ def lower_cast_like(s: Site) -> Value | Item:
 def lower_bitcast(s: Site) -> Value:
     """The same bits as another type of the same width."""
     x, to = s.x(), dtype_of(s.int_attr("to"), "the result")
+    if boolean in (x.dtype, to) and x.dtype.bytes == to.bytes == 1:
+        byte = s.cast(x, u8) if x.dtype is boolean else s.call("bitcast", x, to=u8)
+        return s.cast(byte, boolean) if to is boolean else s.call("bitcast", byte, to=to)
     if to.bytes != x.dtype.bytes:
         raise InvalidModelError(f"{s.span}: {x.dtype} and {to} differ in width")
     return s.call("bitcast", x, to=to)
