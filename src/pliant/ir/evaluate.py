@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pliant.base.dtypes import DType, i64
+from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError, ShapeError
 from pliant.ir.expr import (
     Binary,
@@ -38,6 +38,7 @@ from pliant.ir.scalar import (
     binary_operation,
     bitcast,
     cast,
+    from_bits,
     identity_of,
     unary_operation,
 )  # fmt: skip
@@ -185,11 +186,6 @@ class Evaluator:
             case MaxAtom(args):
                 parts = [self.number(x) for x in args]
                 return lambda env: max([p(env) for p in parts])
-
-
-def from_bits(bits: int, dtype: DType) -> Scalar:
-    """The NumPy scalar with this bit pattern."""
-    return np.frombuffer(bits.to_bytes(dtype.bytes, "little"), dtype.numpy)[0]
 
 
 def _guard(cond: Value, value: Value, message: str) -> Value:

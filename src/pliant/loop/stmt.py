@@ -108,6 +108,10 @@ class Block(Stmt):
     notes: tuple[tuple[str, Any], ...] = ()
     spans: tuple[Span, ...] = ()
 
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+        return repr(args[6])
+
     def __post_init__(self) -> None:
         if len(self.iters) != len(self.bindings):
             raise InvalidModelError(f"block {self.name}: iterators and bindings differ in number")
@@ -187,6 +191,10 @@ class Function(Node):
     sizes: tuple[str, ...]
     body: Stmt
     notes: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:
+        return repr(args[4])
 
 
 def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:
