@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from pliant.base.dtypes import DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from pliant.base.spans import Span
+from pliant.graph import function as graph
 from pliant.ir.expr import (
     COMPARISONS,
     FLOAT_UNARY,
@@ -27,6 +29,8 @@ from pliant.ir.expr import (
     as_expr,
     const,
 )
+from pliant.ir.node import walk
+from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -251,3 +255,96 @@ def functions(draw: Any) -> Function:
     params = tuple(draw(buffers(name)) for name in ("x", "y"))
     notes = draw(st.sampled_from([(), (("level", "host"),)])) + draw(pairs())
     return Function("f", params, ("n", "m"), draw(stmts(params, 3)), notes)
+
+
+@st.composite
+def tensors(draw: Any, count: int = 4) -> tuple[Tensor, ...]:
+    """Tensors over one another."""
+    made: list[Tensor] = []
+    label = st.sampled_from(["t", "x", "a b", "class", "t", "n"])
+    for k in range(2):
+        made.append(Input(f"x{k}", draw(st.sampled_from(TYPES)), (var("n"), as_int(4))[: k + 1]))
+    for _ in range(draw(st.integers(0, count))):
+        axes = tuple(
+            Axis(f"_i{k}", draw(ints(1, ("n", "m")))) for k in range(draw(st.integers(0, 2)))
+        )
+        dtype = draw(st.sampled_from(TYPES))
+        sources, body = tuple(made), exprs(dtype, tuple(made))
+        match draw(st.sampled_from(["compute", "reduce", "scan", "scatter", "opaque"])):
+            case "compute":
+                plain = draw(body.filter(lambda e: not any(isinstance(n, Reduce) for n in walk(e))))
+                needs = tuple(draw(st.lists(st.tuples(ints(1), ints(1), TEXT), max_size=2)))
+                made.append(Compute(draw(label), axes, plain, needs))
+            case "reduce":
+                inside = exprs(dtype, sources, 1)
+                rows = (Axis("_r0", draw(ints(1))),)
+                made.append(Compute(draw(label), axes, Reduce("max", rows, draw(inside))))
+            case "scan":
+                flags = draw(st.booleans()), draw(st.booleans())
+                made.append(Scan(draw(label), axes, 0, "max", draw(exprs(dtype, sources)), *flags))
+            case "scatter":
+                base = draw(st.sampled_from(made))
+                where = tuple(draw(exprs(i64, sources, 1)) for _ in base.shape)
+                skip = draw(st.none() | exprs(boolean, sources, 2))
+                value = draw(exprs(base.dtype, sources, 2))
+                combiner = draw(st.sampled_from(["set", "add"]))
+                made.append(Scatter(draw(label), base, axes, where, combiner, value, skip))
+            case "opaque":
+                operands = tuple(draw(st.lists(st.sampled_from(made), max_size=2)))
+                results = ((f32, (var("n"),)), (i64, ()))
+                whole = Opaque(draw(label), operands, results, draw(functions()))
+                made.append(OpaqueOutput(whole, draw(st.integers(0, 1))))
+    return tuple(draw(st.lists(st.sampled_from(made), min_size=1, max_size=3)))
+
+
+@st.composite
+def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
+    """Graph functions, well-formed in names only."""
+    names = draw(
+        st.lists(
+            st.sampled_from("x y z in h h_1 v_in".split()) | st.text("a.é ", min_size=1, max_size=3),
+            unique=True, min_size=3, max_size=8,
+        )
+    )  # fmt: skip
+    values = [
+        graph.Value(
+            n,
+            graph.TensorType(
+                draw(st.sampled_from(TYPES)), tuple(draw(st.lists(ints(1), max_size=2)))
+            ),
+        )
+        for n in names
+    ]
+    array = np.arange(3, dtype=np.float32)
+    weight = graph.Value("w!", graph.TensorType(f32, (as_int(3),)))
+    known, bindings = [values[0], weight], []
+    rest = values[1:]
+    while rest:
+        k = draw(st.integers(0, 2))
+        outputs, rest = rest[:k], rest[k:]
+        operand = st.sampled_from([*known, None])
+        args = tuple(draw(st.lists(operand | st.lists(operand, max_size=2).map(tuple), max_size=3)))
+        value = data() | tensors(1).map(lambda ts: ts[0])
+        attrs = tuple(
+            (n, draw(value))
+            for n in draw(
+                st.lists(st.sampled_from(["axis", "lambda", "to"]), unique=True, max_size=2)
+            )
+        )
+        op = draw(st.sampled_from(["matmul", "and", "and_", "op", "weight", "at", "my.op"]))
+        bindings.append(graph.Binding(tuple(outputs), op, args, attrs, draw(spans())))
+        known += outputs
+    dim = st.builds(
+        graph.Dim,
+        st.integers(0, 2),
+        st.none() | st.just(9),
+        st.integers(1, 2),
+        st.just((3,)) | st.just(()),
+    )
+    dims = tuple(sorted(draw(st.dictionaries(st.sampled_from(NAMES), dim)).items()))
+    equal = tuple(draw(st.lists(st.tuples(ints(1), ints(1)), max_size=2)))
+    results = tuple(draw(st.lists(st.sampled_from(known), max_size=2)))
+    function = graph.Function(
+        "main", (values[0],), ((weight, "key"),), tuple(bindings), results, dims, equal
+    )
+    return function, {"key": array}

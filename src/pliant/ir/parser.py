@@ -84,7 +84,7 @@ class Text:
             return build()
         except ParseError:
             raise
-        except (InvalidModelError, ValueError) as error:
+        except (InvalidModelError, ValueError, TypeError) as error:
             self.fail(node, str(error))
 
 

@@ -102,8 +102,11 @@ def quote(text: str) -> str:
     return f'"{literal[1:-1]}"' if '"' not in text else literal
 
 
-def data_text(value: Any) -> str:
-    """Attributes and notes: numbers, strings, None, types, symbolic integers, tuples of these."""
+def data_text(value: Any, name_of: Callable[[Any], str | None] = lambda value: None) -> str:
+    """Attributes and notes: numbers, strings, None, types, symbolic integers, tuples of these.
+
+    `name_of` gives the name of what is defined elsewhere in the text.
+    """
     if type(value) is str:
         return quote(value)
     if value is None or type(value) in (bool, int):
@@ -118,7 +121,10 @@ def data_text(value: Any) -> str:
     if isinstance(value, Span):
         return span_text(value)
     if type(value) is tuple:
-        return tuple_text(map(data_text, value))
+        return tuple_text([data_text(item, name_of) for item in value])
+    name = name_of(value)
+    if name is not None:
+        return name
     raise InvalidModelError(f"cannot print {value!r} ({type(value).__name__}) as plain data")
 
 

@@ -125,5 +125,3 @@ def declare_loops(facts: Facts, loops: Iterable[For]) -> Facts:
             except ValueError:  # the loop never runs: anything holds inside
                 continue
     return inside
-
-

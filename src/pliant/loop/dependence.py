@@ -162,5 +162,3 @@ def _rejoined(part: Int, found: set[Int]) -> list[Int]:
     if isinstance(atom, ModAtom) and atom.num // atom.den in found:
         return [atom.num]
     return []
-
-

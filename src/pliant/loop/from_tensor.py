@@ -147,8 +147,8 @@ class _Lowering:
         (here,) = nest.at(r.axes)
         old = Load(best, at)
         largest = r.combiner == "argmax"
-        better = Binary("lt", old, value) if largest else Binary("lt", value, old)
-        tie = Binary("eq", value, old)
+        better: Expr = Binary("lt", old, value) if largest else Binary("lt", value, old)
+        tie: Expr = Binary("eq", value, old)
         if value.dtype.is_float:
             nan, old_nan = Unary("isnan", value), Unary("isnan", old)
             better = better | (nan & ~old_nan)
@@ -214,8 +214,7 @@ class _Lowering:
                 given |= dict.fromkeys(free, have)
         body = subst(body, given)
         table: dict[Node, Any] = {
-            subst(formal, given): real
-            for formal, real in zip(program.buffers, actual, strict=True)
+            subst(formal, given): real for formal, real in zip(program.buffers, actual, strict=True)
         }
         return transform(body, lambda node: node, table)  # type: ignore[no-any-return]
 

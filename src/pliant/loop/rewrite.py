@@ -31,7 +31,7 @@ from pliant.loop.stmt import (
 )
 from pliant.sym.expr import Int, IntLike, as_int, var
 
-N = TypeVar("N")
+N = TypeVar("N", bound=Node)
 
 
 def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
@@ -56,7 +56,7 @@ def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
                 )
         return node
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 def rename(
@@ -80,7 +80,7 @@ def rename(
                 return node.replace(name=buffer_names[node.name])
         return node
 
-    renamed: N = transform(root, visit)  # type: ignore[type-var]
+    renamed: N = transform(root, visit)
     return subst(renamed, {old: var(new) for old, new in variables.items()})
 
 
@@ -133,7 +133,7 @@ def _bound(s: Stmt) -> tuple[list[str], list[str], list[str]]:
 
 
 def copy_of(root: Stmt, names: Names, suffix: str) -> tuple[Stmt, dict[str, str]]:
-    """`root` with fresh names for all that it binds, and what became of its variables and blocks."""
+    """`root` with fresh names for all that it binds, and what became of the old ones."""
     variables: dict[str, str] = {}
     blocks: dict[str, str] = {}
     buffers: dict[str, str] = {}
@@ -193,7 +193,7 @@ def map_stmts(root: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         match node:
             case Seq():
                 node = seq(*node.stmts)
-            case (For() | Alloc() | Let()) if isinstance(node.body, Nop):
+            case For() | Alloc() | Let() if isinstance(node.body, Nop):
                 node = Nop()
         return fn(node)
 
@@ -208,7 +208,7 @@ def replace_loads(root: N, buffer: Buffer, fn: Callable[[tuple[Expr, ...]], Expr
             return fn(node.indices)
         return node
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 def replace_buffer(
@@ -226,7 +226,7 @@ def replace_buffer(
             return type(node)(new, place(node.indices))
         return node
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 # ---- conditions

@@ -1,7 +1,7 @@
 """Put a loop of one iteration around a block or loop.
 
-    s   ->   for u in range(1):
-                 s
+s   ->   for u in range(1):
+             s
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fuse nested loops into one.
 
-    for i in range(n):            for f in range(n*m):
-        for j in range(m):   ->       s(f//m, f%m)
-            s(i, j)
+for i in range(n):            for f in range(n*m):
+    for j in range(m):   ->       s(f//m, f%m)
+        s(i, j)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def fuse(p: Program, *loops: str) -> Program:
     """Makes one loop of adjacent perfectly nested `loops`, given from the outermost inwards."""
     path = check_fuse(p, loops)
     chain = [s for s in path[-len(loops) :] if isinstance(s, For)]
-    name = p.names().variable("_".join(loops) if len(loops) < 4 else f"{loops[0]}_fused")
+    name = p.names().variable(f"{loops[0]}_f")
     at, rest = {}, var(name)
     total: Int = const(1)
     for k in reversed(range(len(chain))):

@@ -65,5 +65,3 @@ def _along(step: Int, strides: tuple[Int, ...]) -> int | None:
         if strides[d] is step:
             return d
     return None
-
-

@@ -1,6 +1,6 @@
 """What kind of loop a loop is: parallel, vectorized or unrolled.
 
-    for i in range(n):   ->   for i in parallel(n):
+for i in range(n):   ->   for i in parallel(n):
 """
 
 from __future__ import annotations
@@ -98,5 +98,3 @@ def _inside(p: Program, loop: For, kind: str) -> bool:
 def _marked(p: Program, primitive: str, loop: str, kind: str) -> Program:
     path = p.loop_path(primitive, loop)
     return p.with_body(replace_at(path, path[-1].replace(kind=kind)))
-
-

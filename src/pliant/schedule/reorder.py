@@ -1,8 +1,8 @@
 """Put loops of a nest in another order.
 
-    for i in range(n):            for j in range(m):
-        for j in range(m):   ->       for i in range(n):
-            s(i, j)                       s(i, j)
+for i in range(n):            for j in range(m):
+    for j in range(m):   ->       for i in range(n):
+        s(i, j)                       s(i, j)
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Split a loop into two, and for tail="peel" a third.
 
-    for i in range(n):            for i_0 in range(ceildiv(n, f)):
-        s(i)                ->        for i_1 in range(f):
-                                          s(f*i_0 + i_1) where f*i_0 + i_1 < n
+for i in range(n):            for i_0 in range(ceildiv(n, f)):
+    s(i)                ->        for i_1 in range(f):
+                                      s(f*i_0 + i_1) where f*i_0 + i_1 < n
 
-    tail="peel":                  for i_0 in range(n//f):
-                                      for i_1 in range(f):
-                                          s(f*i_0 + i_1)
-                                  for i_t in range(f):
-                                      s(f*(n//f) + i_t) where f*(n//f) + i_t < n
+tail="peel":                  for i_0 in range(n//f):
+                                  for i_1 in range(f):
+                                      s(f*i_0 + i_1)
+                              for i_t in range(f):
+                                  s(f*(n//f) + i_t) where f*(n//f) + i_t < n
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def check_split(p: Program, loop: str, factor: Int, tail: Tail) -> None:
     if tail == "peel":
         for block in blocks_in(target):
             if block.init is not None and "R" in iterators_over(block, loop):
-                reason = f"block {block.name} starts its reduction inside; decompose_reduction first"
+                reason = f"block {block.name} has its init inside; decompose_reduction first"
                 raise SchedulingError("split", place, reason)
 
 

@@ -1,7 +1,7 @@
 """The steps of a schedule as data: recorded, printed as Python, parsed back, replayed.
 
-    p = p.split('i', 8, tail='mask')
-    p = p.reorder('i_1', 'j')
+p = p.split('i', 8, tail='mask')
+p = p.reorder('i_1', 'j')
 """
 
 from __future__ import annotations
