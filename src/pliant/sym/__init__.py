@@ -1,0 +1,1 @@
+"""Symbolic integers, facts about them, and index maps."""

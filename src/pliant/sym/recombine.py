@@ -1,0 +1,84 @@
+"""Put quotients and remainders of the same division back together inside a sum.
+
+c*d*(f//d)       + c*(f%d)  ->  c*f                 c any common factor, d symbolic or not
+c*d*((f//d)%a)   + c*(f%d)  ->  c*(f%(a*d))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pliant.sym.atoms import HAS_DIV, HAS_MOD, ModAtom, Monomial, multiply, without_atom
+
+if TYPE_CHECKING:
+    from pliant.sym.expr import Int
+
+
+def recombine(x: Int) -> Int:
+    """Apply the rules above until none fits."""
+    changed = True
+    while changed:
+        changed = False
+        for mono, coefficient in x.pairs:
+            if mono.flags & HAS_MOD:
+                shorter = _join_one(x, mono, coefficient)
+                if shorter is not None:
+                    x, changed = shorter, True
+                    break
+    return x
+
+
+def _join_one(x: Int, mono: Monomial, coefficient: int) -> Int | None:
+    for atom, _ in mono.factors:
+        if isinstance(atom, ModAtom):
+            others = without_atom(mono, atom)
+            assert others is not None
+            joined = _with_quotient(x, mono, coefficient, atom, others)
+            if joined is None:
+                joined = _with_digit(x, mono, coefficient, atom, others)
+            if joined is not None:
+                return joined
+    return None
+
+
+def _with_quotient(
+    x: Int, mono: Monomial, coefficient: int, atom: ModAtom, others: Monomial
+) -> Int | None:
+    quotient = atom.num // atom.den
+    if not quotient.flags & HAS_DIV and quotient.pairs:
+        return None
+    terms = dict(x.pairs)
+    common = x.make({others: coefficient})
+    for partner, c in (quotient * atom.den * common).pairs:
+        have = terms.get(partner, 0)
+        if have * c <= 0 or abs(have) < abs(c):
+            return None
+        terms[partner] = have - c
+    del terms[mono]
+    for partner, c in (atom.num * common).pairs:
+        terms[partner] = terms.get(partner, 0) + c
+    return x.make(terms)
+
+
+def _with_digit(
+    x: Int, mono: Monomial, coefficient: int, atom: ModAtom, others: Monomial
+) -> Int | None:
+    if len(atom.den.pairs) != 1:
+        return None
+    quotient = atom.num // atom.den
+    ((den_mono, den_coefficient),) = atom.den.pairs
+    wanted = multiply(others, den_mono)
+    for partner, c in x.pairs:
+        if c != coefficient * den_coefficient or not partner.flags & HAS_MOD:
+            continue
+        for digit, _ in partner.factors:
+            if not isinstance(digit, ModAtom) or digit.num is not quotient:
+                continue
+            if without_atom(partner, digit) is wanted:
+                whole = atom.num % (digit.den * atom.den) * x.make({others: coefficient})
+                terms = dict(x.pairs)
+                del terms[mono], terms[partner]
+                for new, k in whole.pairs:
+                    terms[new] = terms.get(new, 0) + k
+                return x.make(terms)
+    return None
