@@ -1,0 +1,103 @@
+"""The data behind `Facts`: what is known of variables, and the memory of answered queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pliant.sym.atoms import Monomial
+from pliant.sym.expr import Int
+
+Interval = tuple[int | None, int | None]
+"""(least, greatest); None where unbounded."""
+
+UNBOUNDED: Final[Interval] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """What is known of one variable by itself."""
+
+    min: int | None = None
+    max: int | None = None
+    multiple: int = 1
+    likely: tuple[int, ...] = ()
+
+    def within(self, low: int | None, high: int | None, multiple: int = 1) -> Dim:
+        """Also between low and high, and a multiple of `multiple` (ends are rounded inwards)."""
+        low = low if self.min is None else self.min if low is None else max(low, self.min)
+        high = high if self.max is None else self.max if high is None else min(high, self.max)
+        low = None if low is None else -(-low // multiple) * multiple
+        high = None if high is None else high // multiple * multiple
+        return Dim(low, high, multiple, self.likely)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A polynomial equality used from left to right: coefficient * lead == rest."""
+
+    lead: Monomial
+    coefficient: int
+    rest: Int
+
+
+@dataclass(slots=True)
+class FactStore:
+    """Plain data. Memories hold answers for the present facts; who adds a fact calls `forget`."""
+
+    dims: dict[str, Dim] = field(default_factory=dict)
+    uppers: dict[str, Int] = field(default_factory=dict)
+    """Symbolic greatest values, as of loop indices."""
+    values: dict[str, Int] = field(default_factory=dict)
+    """Variables solved for; no value mentions a solved variable."""
+    rules: list[Rule] = field(default_factory=list)
+    nonneg: list[Int] = field(default_factory=list)
+    """Expressions known to be at least 0."""
+    multiples: list[tuple[Int, Int]] = field(default_factory=list)
+    """(x, k): x is divisible by k."""
+
+    pinned: dict[str, int] = field(default_factory=dict)
+    """Variables whose range is one number."""
+
+    intervals: dict[Int, Interval] = field(default_factory=dict)
+    lowers: dict[Int, int | None] = field(default_factory=dict)
+    signs: dict[Int, bool] = field(default_factory=dict)
+    simplified: dict[Int, Int] = field(default_factory=dict)
+    visiting: set[str] = field(default_factory=set)
+    """Variables whose range is being computed: guards against bounds that refer to each other."""
+
+    def forget(self) -> None:
+        """Drop the answers, after a fact was added."""
+        for memory in (self.intervals, self.lowers, self.signs, self.simplified):
+            memory.clear()
+
+    def copy(self) -> FactStore:
+        """An independent store with the same facts."""
+        return FactStore(
+            dict(self.dims),
+            dict(self.uppers),
+            dict(self.values),
+            list(self.rules),
+            list(self.nonneg),
+            list(self.multiples),
+            dict(self.pinned),
+        )
+
+    def put(self, name: str, dim: Dim) -> None:
+        """Set what is known of a variable by itself."""
+        self.dims[name] = dim
+        self.pinned.pop(name, None)
+        if dim.min is not None and dim.min == dim.max:
+            self.pinned[name] = dim.min
+
+    def dim(self, name: str) -> Dim:
+        """What is known of a variable; nothing if it was never declared."""
+        return self.dims.get(name, _UNKNOWN)
+
+    @property
+    def order(self) -> dict[str, int]:
+        """Position of each variable in the order of declaration."""
+        return {name: at for at, name in enumerate(self.dims)}
+
+
+_UNKNOWN: Final = Dim()

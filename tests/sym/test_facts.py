@@ -1,0 +1,312 @@
+"""Facts: one line a rule, then every answer checked on all values of small domains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from trees import Tree, build, trees
+
+from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.facts import ContradictionError, Facts
+
+i, j, k, m, n, q, s, t, x, y = map(var, "ijkmnqstxy")
+batch, seq = var("batch"), var("seq")
+
+
+def scene() -> Facts:
+    """Dimensions n, m, q and s (a multiple of 16); i < n, j < 16, k < m; any x and y."""
+    facts = Facts()
+    facts.declare("n", min=1)
+    facts.declare("m", min=1, max=100)
+    facts.declare("q")
+    facts.declare("s", multiple=16)
+    facts.declare_index("i", n)
+    facts.declare_index("j", 16)
+    facts.declare_index("k", m)
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("expr", "printed"),
+    [
+        (j // 16, "0"),
+        (j % 16, "j"),
+        ((16 * x + j) // 16, "x"),
+        ((16 * x + j) % 16, "j"),
+        ((q * n + i) // n, "q"),
+        ((q * n + i) % n, "i"),
+        ((i * m + k) // m, "i"),
+        ((i * m + k) // (m * n), "0"),
+        ((q * n * m + i * m + k) // (m * n), "q"),
+        ((q * n * m + i * m + k) % (m * n) // m, "i"),
+        ((n - 1 - i) // n, "0"),
+        ((n - 1 - i) % n, "-i + n - 1"),
+        ((16 * x + j) // 64, "x//4"),
+        ((16 * x + j) % 64, "j + 16*(x%4)"),
+        ((m * x + k) // (m * n), "x//n"),
+        ((j - 16) // 16, "-1"),
+        (s // 8 * 8, "s"),
+        ((s * x + j) // 16, "(s//16)*x"),
+        ((s * x + j) % 16, "j"),
+        (s % 8, "0"),
+        (ceildiv(s, 16), "s//16"),
+        (minimum(m, 200), "m"),
+        (minimum(m, 0), "0"),
+        (maximum(n, 1), "n"),
+        (minimum(i + 1, n), "i + 1"),
+        (minimum(16, s + 16 * j + 16, q + 16), "16"),
+        ((x + minimum(q, 0)) // n, "x//n"),
+        (j // 4 % 4, "j//4"),
+        (j * 3 // 4, "(3*j)//4"),
+    ],
+)
+def test_simplify(expr: Int, printed: str) -> None:
+    assert str(scene().simplify(expr)) == printed
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        (lambda f: f.lt(i, n), True),
+        (lambda f: f.lt(i * 16 + j, n * 16), True),
+        (lambda f: f.lt(i * m + k, n * m), True),
+        (lambda f: f.lt(i * m + k, n * m - 1), False),
+        (lambda f: f.le(i, n - 2), False),
+        (lambda f: f.nonneg(n - i - 1), True),
+        (lambda f: f.positive(n), True),
+        (lambda f: f.positive(q), False),
+        (lambda f: f.nonneg(x), False),
+        (lambda f: f.nonneg(x * x), True),
+        (lambda f: f.le(16 * (x // 16), x), True),
+        (lambda f: f.lt(x, 16 * (x // 16) + 16), True),
+        (lambda f: f.le(q, ceildiv(q, 16) * 16), True),
+        (lambda f: f.lt(ceildiv(q, 16) * 16, q + 16), True),
+        (lambda f: f.le(n * (x // n), x), True),
+        (lambda f: f.le(minimum(x, y), x), True),
+        (lambda f: f.le(x, maximum(x, y)), True),
+        (lambda f: f.equal(minimum(x, y) + maximum(x, y), x + y), True),
+        (lambda f: f.equal(maximum(x, x + n), x + n), True),
+        (lambda f: f.lt(x % n, n), True),
+        (lambda f: f.le(q % n, q), True),
+        (lambda f: f.le(n, n * n), True),
+        (lambda f: f.le(q, q * n), True),
+        (lambda f: f.equal(x - x % 4, 4 * (x // 4)), True),
+        (lambda f: f.equal(x - 4 * (x // 4), x % 4), True),
+        (lambda f: f.equal(s // 8, 2 * (s // 16)), True),
+        (lambda f: f.equal(x, y), False),
+        (lambda f: f.divisible(s * x + 32, 16), True),
+        (lambda f: f.divisible(s * s, 256), True),
+        (lambda f: f.divisible(s // 4, 4), True),
+        (lambda f: f.divisible(s, 32), False),
+        (lambda f: f.divisible(n * x, n), True),
+        (lambda f: f.divisible(x, 0), False),
+    ],
+)
+def test_claims(claim: Callable[[Facts], bool], expected: bool) -> None:
+    assert claim(scene()) is expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (m, (1, 100)),
+        (k, (0, 99)),
+        (2 * m - 3 * j, (2 - 45, 200)),
+        (m * j, (0, 1500)),
+        (x, (None, None)),
+        (x % 8, (0, 7)),
+        (x * x, (0, None)),
+        (n - i, (1, None)),
+        (m // 8, (0, 12)),
+        (-m // 8, (-13, -1)),
+        (minimum(x, m), (None, 100)),
+        (maximum(x, m), (1, None)),
+        (q // n, (0, None)),
+        (j * 10**400, (0, 15 * 10**400)),
+        (n * 10**400, (10**400, None)),
+    ],
+)
+def test_bounds(expr: Int, expected: tuple[int | None, int | None]) -> None:
+    assert scene().bounds(expr) == expected
+
+
+def test_tiles_stay_inside() -> None:
+    facts = Facts()
+    facts.declare("n")
+    facts.declare_index("t", ceildiv(n, 16))
+    facts.declare_index("j", minimum(16, n - 16 * t))
+    assert facts.lt(16 * t + j, n)
+    assert facts.positive(n - 16 * t)
+    assert not facts.positive(n)
+    assert facts.le(16 * t + 16, n + 15)
+
+
+def test_equalities() -> None:
+    facts = Facts()
+    facts.declare("n", min=2, likely=(7,))
+    facts.declare("m", max=50, multiple=8)
+    facts.assume_equal(m, n)
+    assert facts.simplify(m + n) == 2 * n
+    assert facts.bounds(n) == (8, 48) and facts.range_of("m") == (8, 48)
+    assert facts.divisible(n, 8) and facts.likely("n") == (7,)
+    facts.assume_equal(n, 16)
+    assert facts.simplify(m * x) == 16 * x
+    with pytest.raises(ContradictionError):
+        facts.assume_equal(m, 17)
+    with pytest.raises(ContradictionError):
+        facts.assume_le(m, 3)
+
+
+def test_equality_with_a_sum_bounds_the_other_side() -> None:
+    facts = Facts()
+    for name in ("past", "seq", "total"):
+        facts.declare(name)
+    facts.assume_equal(var("total"), var("past") + seq)
+    assert facts.le(seq, var("total"))
+    assert facts.equal(var("total") - seq, var("past"))
+    facts.declare("total", max=4096)
+    assert facts.bounds(var("past"))[1] == 4096
+
+
+def test_a_range_of_one_number_is_that_number() -> None:
+    facts = Facts()
+    facts.declare_index("i", 1)
+    facts.declare("n", min=3)
+    facts.assume_le(n, 3)
+    assert facts.simplify(16 * i + n * j) == 3 * j
+    facts.declare_index("i", 2)
+    assert facts.simplify(i) == i
+
+
+def test_products() -> None:
+    facts = Facts()
+    for name in ("batch", "seq", "a", "b"):
+        facts.declare(name, min=1)
+    facts.assume_product_equal([batch, seq], [2, var("a"), var("b")])
+    assert facts.equal(batch * seq * 4, 8 * var("a") * var("b"))
+    assert facts.equal(var("a") * var("b"), batch * seq // 2)
+    assert facts.divisible(batch * seq, 2)
+    facts.assume_product_equal([batch, 12, 64], [batch, var("heads"), 64])
+    assert facts.simplify(var("heads")) == 12
+    facts.declare("z")
+    facts.assume_product_equal([var("z"), x], [var("z"), y])
+    assert not facts.equal(x, y)
+
+
+def test_divisibility() -> None:
+    facts = Facts()
+    facts.assume_divisible(n, 4)
+    facts.assume_divisible(n, 6)
+    assert facts.divisible(n, 12) and facts.multiple_of("n") == 12
+    facts.assume_divisible(x + y, 8)
+    assert facts.divisible(3 * x + 3 * y + 16, 8) and not facts.divisible(x, 2)
+    facts.declare("heads", min=1)
+    facts.assume_divisible(m, var("heads"))
+    assert facts.simplify(m // var("heads") * var("heads")) == m
+    assert facts.simplify(m * x % var("heads")) == 0
+    facts.assume_equal(q % 32, 0)
+    assert facts.divisible(q, 32)
+    with pytest.raises(ContradictionError):
+        facts.assume_divisible(3, 2)
+
+
+def test_inequalities() -> None:
+    facts = Facts()
+    facts.assume_lt(x, y)
+    facts.assume_le(y, 10)
+    facts.assume_le(0, x)
+    assert facts.bounds(x) == (0, 9) and facts.bounds(y) == (1, 10)
+    facts.declare("n", min=1)
+    assert facts.le(x * n, y * n)
+    assert facts.simplify(minimum(x, y)) == x
+
+
+def test_copies_and_redeclarations_are_independent() -> None:
+    facts = scene()
+    inner = facts.copy()
+    inner.declare_index("i", 4)
+    inner.assume_equal(n, 8)
+    assert inner.bounds(i) == (0, 3) and inner.equal(n, 8)
+    assert facts.bounds(i) == (0, None) and not facts.equal(n, 8)
+
+
+def test_no_query_raises() -> None:
+    facts = Facts()
+    facts.declare("n", max=0)
+    facts.assume_equal(n, 0)
+    assert facts.simplify(x // n) == x // n
+    assert not facts.equal(x % n, 1)
+    facts.declare_index("i", 0)
+    facts.bounds(i * x)
+    facts.declare("a", max=var("b"))
+    facts.declare("b", max=var("a"))
+    assert facts.bounds(var("a")) == (0, None)
+
+
+DIMS = st.integers(1, 3)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Facts, list[dict[str, int]]]:
+    """Facts over NAMES and all the (small) valuations that satisfy them."""
+    facts = Facts()
+    n_max, m_multiple, x_low, y_extent = (
+        draw(DIMS),
+        draw(DIMS),
+        draw(st.integers(-4, 2)),
+        draw(DIMS),
+    )
+    facts.declare("n", min=1, max=n_max)
+    facts.declare("m", min=1, max=6, multiple=m_multiple)
+    facts.declare("x", min=x_low, max=x_low + 4)
+    facts.declare_index("y", n * y_extent)
+    facts.declare("z", min=-2, max=3)
+    spans = [range(x_low, x_low + 5), range(9), range(-2, 4), range(1, n_max + 1), range(1, 7)]
+    values = [dict(zip("xyznm", point, strict=True)) for point in itertools.product(*spans)]
+    kept = [v for v in values if v["m"] % m_multiple == 0 and v["y"] < v["n"] * y_extent]
+    for kind, left, right in draw(st.lists(ASSUMPTIONS, max_size=2)):
+        a, b = as_int(build(left)), as_int(build(right))
+        kept = [v for v in kept if HOLDS[kind](a.eval(v), b.eval(v))]
+        try:
+            getattr(facts, f"assume_{kind}")(a, b)
+        except ContradictionError:
+            assert not kept
+    assume(kept)
+    return facts, kept[:: max(1, len(kept) // 40)]
+
+
+ASSUMPTIONS = st.one_of(
+    st.tuples(st.sampled_from(["equal", "le", "lt"]), trees(4), trees(4)),
+    st.tuples(st.just("divisible"), trees(4), st.integers(1, 6)),
+)
+HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "equal": lambda a, b: a == b,
+    "le": lambda a, b: a <= b,
+    "lt": lambda a, b: a < b,
+    "divisible": lambda a, b: a % b == 0,
+}
+
+
+@given(worlds(), trees(8), trees(4), st.integers(1, 8))
+@settings(max_examples=400, deadline=None)
+def test_answers_hold(
+    world: tuple[Facts, list[dict[str, int]]], tree: Tree, other: Tree, by: int
+) -> None:
+    facts, values = world
+    a, b = as_int(build(tree)), as_int(build(other))
+    simple = facts.simplify(a)
+    low, high = facts.bounds(a)
+    equal, le, lt = facts.equal(a, b), facts.le(a, b), facts.lt(a, b)
+    divisible = facts.divisible(a, by)
+    for v in values:
+        value, rhs = a.eval(v), b.eval(v)
+        assert simple.eval(v) == value
+        assert (low is None or low <= value) and (high is None or value <= high)
+        assert not equal or value == rhs
+        assert not le or value <= rhs
+        assert not lt or value < rhs
+        assert not divisible or value % by == 0
