@@ -1,0 +1,1 @@
+"""Frontends: other systems' models to graph functions. No optimisation happens here."""
