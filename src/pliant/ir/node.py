@@ -42,6 +42,7 @@ class NodeMeta(type):
                 fields.append(key)
         own = [f for f in fields if not any(hasattr(b, f) for b in bases)]
         space.setdefault("__slots__", (*own, *space.pop("_extra_slots", ())))
+        space.setdefault("__match_args__", tuple(fields))
         cls = super().__new__(mcs, name, bases, space)
         cls._fields, cls._defaults = tuple(fields), defaults
         return cls
