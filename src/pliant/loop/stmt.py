@@ -84,10 +84,13 @@ class Nop(Stmt):
 
 
 class For(Stmt):
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+
     var: str
     extent: Int
     body: Stmt
     kind: str = "serial"
+    notes: tuple[tuple[str, Any], ...] = ()
 
 
 class Iter(Node):
