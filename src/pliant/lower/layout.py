@@ -8,12 +8,14 @@ access is an expression, no transposition is inserted; readers just see other st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pliant.ir.expr import Index, Load
-from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import classify, contraction, is_identity
-from pliant.lower.stages import Stages
-from pliant.sym.expr import Int, as_int
+from pliant.lower.stages import Stage, Stages
+from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
 
@@ -42,6 +44,46 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
                 break
     identity = {n: tuple(range(len(st.tensor.shape))) for n, st in s.stages.items()}
     return identity | orders
+
+
+def relay_weights(s: Stages, orders: dict[str, Order]) -> None:
+    """Copy weights so that they, too, are contiguous along the reader's innermost dimension: the
+    kernels of a depthwise convolution get their channels last. The copies are made once."""
+    weights = {v.name for v, _ in s.weights}
+    stages: dict[str, Stage] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if isinstance(tensor, Compute) and tensor.axes and classify(tensor) == "reduction":
+            last = tensor.axes[orders[name][-1]].var
+            moved: dict[Node, Any] = {}
+            for load in own_nodes(tensor.body):
+                if not (isinstance(load, Load) and load.source.name in weights):
+                    continue
+                dim = _dim_of(load, last)
+                if dim is None or dim == len(load.indices) - 1:
+                    continue
+                source = load.source
+                copied = f"{source.name}.last{dim}"
+                if copied not in stages:
+                    copy = compute(source.dims, lambda *i, x=source: x[i])
+                    stages[copied] = Stage(copied, copy, "pack", stage.spans)
+                    s.types[copied] = Input(copied, source.dtype, source.dims)
+                    rest = tuple(d for d in range(len(source.dims)) if d != dim)
+                    orders[copied] = (*rest, dim)
+                moved[source] = s.types[copied]
+            if moved:
+                body = transform(tensor.body, lambda n: n, moved)
+                stage = Stage(name, tensor.replace(body=body), stage.op, stage.spans)
+        stages[name] = stage
+    s.stages = stages
+
+
+def _dim_of(load: Load, name: str) -> int | None:
+    """The dimension that an iterator alone indexes, if there is one."""
+    for d, index in enumerate(load.indices):
+        if isinstance(index, Index) and index.int_ is var(name):
+            return d
+    return None
 
 
 def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
