@@ -302,7 +302,7 @@ def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
     """Graph functions, well-formed in names only."""
     names = draw(
         st.lists(
-            st.sampled_from("x y z in h h_1 v_in".split()) | st.text("a.é ", min_size=1, max_size=3),
+            st.sampled_from("x y z in h v_in".split()) | st.text("a.é ", min_size=1, max_size=3),
             unique=True, min_size=3, max_size=8,
         )
     )  # fmt: skip
