@@ -212,6 +212,9 @@ static void* worker_main(void* argument) {
     pl_thread* self = &((worker*)argument)->thread;
     int64_t index = ((worker*)argument)->index;
     in_region = true;
+#ifdef __linux__
+    pthread_setname_np(pthread_self(), "pliant");
+#endif
     uint32_t seen = 0;
     while (!atomic_load(&pool.stop)) {
         uint64_t joined;
