@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -245,6 +248,30 @@ def test_no_query_raises() -> None:
     facts.declare("a", max=var("b"))
     facts.declare("b", max=var("a"))
     assert facts.bounds(var("a")) == (0, None)
+
+
+PROGRAM = """
+from pliant.sym.expr import *
+from pliant.sym.facts import Facts
+facts = Facts()
+names = ["seq", "batch", "heads", "past", "total", "z", "a"]
+for name in names:
+    facts.declare(name, min=1)
+seq, batch, heads, past, total, z, a = map(var, names)
+facts.assume_equal(total, past + seq)
+facts.assume_product_equal([z, a], [batch, heads, seq])
+x = minimum(z*a + total, batch*heads + past//4, seq % 3) * (a + z + heads)
+print(x, facts.simplify(x), facts.bounds(x), [str(atom) for _, atom in x.terms()])
+"""
+
+
+def test_every_process_prints_the_same() -> None:
+    printed = set()
+    for seed in ("1", "2", "3"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", PROGRAM]
+        printed.add(subprocess.check_output(command, env=environment, text=True))
+    assert len(printed) == 1
 
 
 DIMS = st.integers(1, 3)

@@ -1,1 +1,1 @@
-"""Frontends: other systems' models to graph functions. No optimisation happens here."""
+"""Models of other frameworks to graph functions. Each framework is imported only by its own package."""

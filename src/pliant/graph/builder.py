@@ -105,6 +105,8 @@ class Builder:
             types, requires = self._infer(op, args, attrs)
             for a, b, message in requires:
                 self.equal(a, b, where + message)
+            if requires:  # they are facts now
+                types = tuple(self._simplified(t) for t in types)
         except PliantError as error:
             text = str(error)
             raise type(error)(text if text.startswith(where) else where + text) from error
@@ -134,12 +136,12 @@ class Builder:
         found = self._typed.get(key)
         if found is None:
             tensors = define(operator, args, attrs)
-            types = tuple(
-                TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
-                for t in tensors
-            )
+            types = tuple(self._simplified(TensorType(t.dtype, t.shape)) for t in tensors)
             found = self._typed[key] = types, requirements(tensors)
         return found
+
+    def _simplified(self, t: TensorType) -> TensorType:
+        return TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
 
     def _fresh(self, name: str) -> str:
         clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"

@@ -92,8 +92,7 @@ class Function(Node):
 
     `params` come with each call, `weights` from the module's store (value, key).
     `dims` are the symbols of the parameters' shapes with what is known of them (name, `Dim`).
-    `equalities` are facts (a, b, message) that hold of every legal call: a == b, else it fails
-    with the message.
+    `equalities` (a, b, message) hold of every legal call: a == b, checked at run time.
     """
 
     name: str

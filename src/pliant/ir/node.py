@@ -42,7 +42,7 @@ class NodeMeta(type):
                 fields.append(key)
         own = [f for f in fields if not any(hasattr(b, f) for b in bases)]
         space.setdefault("__slots__", (*own, *space.pop("_extra_slots", ())))
-        space.setdefault("__match_args__", tuple(fields))
+        space["__match_args__"] = tuple(fields)
         cls = super().__new__(mcs, name, bases, space)
         cls._fields, cls._defaults = tuple(fields), defaults
         return cls
@@ -54,7 +54,7 @@ class NodeMeta(type):
         key = (cls, *args) if cls._key is None else (cls, *args, cls._key(args))
         found = _TABLE.get(key)
         if found is None:
-            found = object.__new__(cls)
+            found = object.__new__(cls)  # type: ignore[arg-type]
             for field, value in zip(fields, args, strict=True):
                 object.__setattr__(found, field, value)
             found.__post_init__()

@@ -84,10 +84,13 @@ class Nop(Stmt):
 
 
 class For(Stmt):
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+
     var: str
     extent: Int
     body: Stmt
     kind: str = "serial"
+    notes: tuple[tuple[str, Any], ...] = ()
 
 
 class Iter(Node):
@@ -107,6 +110,10 @@ class Block(Stmt):
     where: Expr | None = None
     notes: tuple[tuple[str, Any], ...] = ()
     spans: tuple[Span, ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+        return repr(args[6])
 
     def __post_init__(self) -> None:
         if len(self.iters) != len(self.bindings):
@@ -187,6 +194,10 @@ class Function(Node):
     sizes: tuple[str, ...]
     body: Stmt
     notes: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:
+        return repr(args[4])
 
 
 def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:

@@ -113,11 +113,22 @@ def _joined(dims: Sequence[Int]) -> Int:
     for d in dims:
         if d.is_const:
             return d
+    for d in dims:
+        if all(d is e or _clips(e, d) for e in dims):
+            return d
     return maximum(*dims) * minimum(1, *dims)
+
+
+def _clips(a: Int, b: Int) -> bool:
+    """Whether a is min(b, …): where they may meet at all, they are equal."""
+    atom = a.sole_atom
+    return isinstance(atom, MinAtom) and b in atom.args
 
 
 def _compatible(a: Int, b: Int) -> tuple[Requirement, ...]:
     message = f"dims {a} and {b} meet in a broadcast: they must be equal, or one of them 1"
+    if _clips(a, b) or _clips(b, a):
+        return equal(a, b, message)
     if (a - b).is_const and a.is_const:
         raise InvalidModelError(message)
     return (((a - b) * (a - 1) * (b - 1), const(0), message),)

@@ -274,7 +274,8 @@ _PRODUCTS: Final[dict[tuple[int, int], Int]] = {}
 def _lookup(pairs: Pairs) -> Int:
     found = _INTERNED.get(pairs)
     if found is None:
-        found = _INTERNED[pairs] = Int(pairs)
+        # setdefault, so that threads that race agree on one object.
+        found = _INTERNED.setdefault(pairs, Int(pairs))
     return found
 
 

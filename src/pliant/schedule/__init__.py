@@ -1,0 +1,1 @@
+"""Schedules: primitives that rewrite loop programs without changing what they compute."""
