@@ -1,10 +1,10 @@
 """What a comprehension does, derived from its accesses (Relax §pattern kinds, never a table).
 
-    copy         body is one load at affine places: a view of other memory
-    map          no reduction: elementwise, broadcast, gather, padded …
-    contraction  sum of products of two loads, each with iterators of its own
-    reduction    anything else with a `Reduce`: sums, pools, depthwise windows
-    scan, scatter, opaque
+copy         body is one load at affine places: a view of other memory
+map          no reduction: elementwise, broadcast, gather, padded …
+contraction  sum of products of two loads, each with iterators of its own
+reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+scan, scatter, opaque
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def cost_of(x: Expr) -> int:
     """Rough arithmetic per element: how dear it is to compute twice."""
     dear = {"exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "sqrt", "rsqrt"}
     return sum(
-        8 if getattr(n, "op", "") in dear else 1 for n in own_nodes(x) if isinstance(n, Binary | Expr)
+        8 if getattr(n, "op", "") in dear else 1
+        for n in own_nodes(x)
+        if isinstance(n, Binary | Expr)
     )
-
-

@@ -1,12 +1,13 @@
 """Convolutions of any spatial rank."""
 from __future__ import annotations
+
 from typing import Final
+
 from pliant.base.dtypes import f32
 from pliant.graph.operator import Operator
 from pliant.ir.expr import Expr, const
-from pliant.ir.tensor import Tensor, all_of, compute, reduce, select, within
+from pliant.ir.tensor import all_of, compute, reduce, select, within
 from pliant.ops.common import equal
-from pliant.sym.expr import Int
 
 
 def conv(x, w, bias=None, *, strides, pads, dilations, groups):
@@ -96,8 +97,8 @@ def avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode=False, count_incl
     if count_include_pad or all(lo == 0 and hi == 0 for lo, hi in pads):
         f = const(1.0 / math.prod(int(str(k)) for k in kernel), x.dtype)
         return compute(total.shape, lambda *i: total[i] * f)
-    from pliant.sym.expr import maximum, minimum
     from pliant.ir.expr import Index
+    from pliant.sym.expr import maximum, minimum
     def count(*at):
         c = None
         for p, s, k, (lo, _), e in zip(at, strides, kernel, pads, x.shape[2:]):

@@ -109,7 +109,7 @@ def _index_values(value: Expr) -> list[Int]:
             found.append(node.int_)
         elif isinstance(node, Load):
             if not all(isinstance(i, Index) for i in node.indices):
-                stack += [i for i in node.indices]
+                stack += node.indices
         else:
             stack += [c for c in node.children() if isinstance(c, Expr)]
     return found
