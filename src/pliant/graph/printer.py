@@ -1,6 +1,6 @@
 """Graph functions and modules as Python text that parses back to the same objects.
 
-    @graph(dims={"s": dim(min=1, max=4096)}, equal=(("t", "s"),))
+    @graph(dims={"s": dim(min=1, max=4096)}, equal=(("t", "s", "lengths differ"),))
     def main(x: f32["b", "s", 384]):
         w: f32[384, 384] = weight("9f86d081884c7d65")
         h: f32["b", "s", 384] = matmul(x, w) @ at("model.py", 12)
@@ -9,9 +9,9 @@
         values, places = topk(h, axis=2, k=5)
         return values
 
-Operators are called by name (`and_` for `and`), attributes are keywords, `@ at(…)` says where in the
-model a binding comes from. Symbols of the parameters are declared only where something is known of
-them. A value whose name is no Python name is written `v: named("the name", f32["b"]) = …`.
+Operators are called by name (`and_` for `and`), attributes are keywords; `@ at(…)` says where in
+the model a binding comes from. Symbols of the parameters are declared only where something is known
+of them. A value whose name is no Python name is written `v: named("its name", f32["b"]) = …`.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def _options(function: Function) -> list[str]:
     elif told:
         options.append(f"dims={_dims_text(tuple(told.items()))}")
     if function.equalities:
-        pairs = tuple_text(f"({dims_text(pair)})" for pair in function.equalities)
-        options.append(f"equal={pairs}")
+        equal = [f"({dims_text((a, b))}, {quote(why)})" for a, b, why in function.equalities]
+        options.append(f"equal={tuple_text(equal)}")
     return options
 
 

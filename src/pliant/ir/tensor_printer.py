@@ -116,6 +116,8 @@ class TensorPrinter:
             parts.append(f"combiner={quote(tensor.combiner)}")
         if tensor.skip is not None:
             parts.append(f"skip={self._lambda(f'{name}_skip', axes, [tensor.skip])}")
+        if tensor.requires:
+            parts.append(f"requires={_requires_text(tensor.requires)}")
         return parts
 
     def _opaque(self, tensor: Opaque) -> list[str]:

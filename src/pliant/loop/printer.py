@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pliant.base.dtypes import DType, i64
 from pliant.base.errors import InvalidModelError
@@ -171,14 +171,15 @@ class _Printer:
 
     def _for(self, stmt: For, level: int) -> None:
         names, extents, body, kind = [stmt.var], [stmt.extent], stmt.body, stmt.kind
-        while isinstance(body, For) and body.kind == kind and body.extent.names.isdisjoint(names):
+        notes = f", notes={pairs_text(stmt.notes)}" if stmt.notes else ""
+        while not notes and _continues(body, stmt, names):
             self.places.setdefault(body, len(self.lines))
             names.append(body.var)
             extents.append(body.extent)
             body = body.body
         count = ", ".join(map(int_text, extents))
         word = LOOP_WORDS.get(kind)
-        run = f"{word}({count})" if word else f"each({count}, kind={quote(kind)})"
+        run = f"{word}({count}{notes})" if word else f"each({count}, kind={quote(kind)}{notes})"
         self._line(level, f"for {', '.join(names)} in {run}:")
         self.suite(body, level + 1)
 
@@ -256,6 +257,16 @@ class _Printer:
 
     def _line(self, level: int, text: str) -> None:
         self.lines.append(_INDENT * level + text)
+
+
+def _continues(inner: Stmt, outer: For, names: list[str]) -> TypeGuard[For]:
+    """Whether the inner loop fits on the line of the outer one."""
+    return (
+        isinstance(inner, For)
+        and inner.kind == outer.kind
+        and not inner.notes
+        and inner.extent.names.isdisjoint(names)
+    )
 
 
 def _is_plain(stmt: Seq) -> bool:
