@@ -15,7 +15,7 @@ from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
-from pliant.lower.layout import Order, choose_layouts, relay_weights
+from pliant.lower.layout import Order, choose_layouts, relay
 from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.stages import Stage, Stages, fission
@@ -64,7 +64,7 @@ def lower_function(function: GraphFunction, operators: Operators, columns: int) 
     materialise_results(s)
     inline_copies(s)
     orders = choose_layouts(s)
-    relay_weights(s, orders)
+    relay(s, orders)
     plans = pack_contractions(s, orders, columns)
     inline_into_packs(s)
     early = _constant_stages(s)

@@ -8,7 +8,7 @@ access is an expression, no transposition is inserted; readers just see other st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.node import Node, transform
@@ -18,6 +18,7 @@ from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
+MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 
 
 def choose_layouts(s: Stages) -> dict[str, Order]:
@@ -46,18 +47,19 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
     return identity | orders
 
 
-def relay_weights(s: Stages, orders: dict[str, Order]) -> None:
-    """Copy weights so that they, too, are contiguous along the reader's innermost dimension: the
-    kernels of a depthwise convolution get their channels last. The copies are made once."""
-    weights = {v.name for v, _ in s.weights}
+def relay(s: Stages, orders: dict[str, Order]) -> None:
+    """Copy weights and parameters where a sliding window wants another dimension last: the kernels
+    of a depthwise convolution, an image that comes with its channels first. Copies of weights are
+    made once."""
+    given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        if isinstance(tensor, Compute) and tensor.axes and classify(tensor) == "reduction":
-            last = tensor.axes[orders[name][-1]].var
+        last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
+        if isinstance(tensor, Compute) and last:
             moved: dict[Node, Any] = {}
             for load in own_nodes(tensor.body):
-                if not (isinstance(load, Load) and load.source.name in weights):
+                if not (isinstance(load, Load) and load.source.name in given):
                     continue
                 dim = _dim_of(load, last)
                 if dim is None or dim == len(load.indices) - 1:
@@ -66,7 +68,7 @@ def relay_weights(s: Stages, orders: dict[str, Order]) -> None:
                 copied = f"{source.name}.last{dim}"
                 if copied not in stages:
                     copy = compute(source.dims, lambda *i, x=source: x[i])
-                    stages[copied] = Stage(copied, copy, "pack", stage.spans)
+                    stages[copied] = Stage(copied, copy, "copy", stage.spans)
                     s.types[copied] = Input(copied, source.dtype, source.dims)
                     rest = tuple(d for d in range(len(source.dims)) if d != dim)
                     orders[copied] = (*rest, dim)
@@ -76,6 +78,24 @@ def relay_weights(s: Stages, orders: dict[str, Order]) -> None:
                 stage = Stage(name, tensor.replace(body=body), stage.op, stage.spans)
         stages[name] = stage
     s.stages = stages
+
+
+def _wanted_last(tensor: Compute, order: Order) -> str:
+    """The iterator along which the operands should be contiguous; empty if it does not matter."""
+    if not tensor.axes:
+        return ""
+    kind = classify(tensor)
+    if kind == "reduction":
+        return tensor.axes[order[-1]].var
+    c = contraction(tensor) if kind == "contraction" else None
+    if c is None or len(c.k) < 2 or not _windowed(tensor):
+        return ""
+    extents = {a.var: a.extent for a in tensor.reduce_axes}
+    for k in c.k:
+        deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
+        if deep and _dim_of(c.a, k) is not None:
+            return k
+    return ""
 
 
 def _dim_of(load: Load, name: str) -> int | None:
