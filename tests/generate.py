@@ -255,7 +255,12 @@ def stmts(
         case "seq":
             return Seq(tuple(sub() for _ in range(draw(st.integers(0, 3)))))
         case "alloc":
-            new = draw(buffers(f"b{fresh}", draw(st.sampled_from(["register", "scratch"]))))
+            new = draw(
+                buffers(
+                    draw(st.sampled_from(["b", "b."])) + fresh,
+                    draw(st.sampled_from(["register", "scratch"])),
+                )
+            )
             return Alloc(new, sub((new,)))
         case "let":
             var_ = Var(fresh, draw(st.sampled_from(TYPES)))

@@ -24,6 +24,7 @@ from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError
 from pliant.graph.function import Binding, Dim, Function, Module, Value
 from pliant.ir.printer import (
+    as_name,
     data_text,
     dims_text,
     is_name,
@@ -143,10 +144,7 @@ class _Printer:
     def _name(self, value: Value) -> str:
         found = self._names.get(value)
         if found is None:
-            wish = "".join(
-                c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in value.name
-            )
-            wish = wish if is_name(wish) else f"v_{wish}"
+            wish = as_name(value.name)
             found, k = wish, 1
             while found in self._taken:
                 found, k = f"{wish}_{k}", k + 1

@@ -70,6 +70,7 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
             case _:
                 raise text.error(node, f"no option {option.arg!r}")
     buffers: list[Buffer] = []
+    sources: dict[str, Any] = {}
     sizes: list[str] = []
     for arg in node.args.args:
         if arg.annotation is None:
@@ -78,7 +79,8 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
             sizes.append(arg.arg)
         else:
             buffers.append(_buffer(parser, arg.arg, arg.annotation, "buffer", "param"))
-    scope = Scope({b.name: b for b in buffers})
+            sources[arg.arg] = buffers[-1]
+    scope = Scope(sources)
     body = _Suite(text).suite(node.body, scope)
     notes = (HOST_NOTE, *notes) if word == "host" else notes
     return Function(name, tuple(buffers), tuple(sizes), body, notes)
@@ -96,6 +98,8 @@ def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str
     align = 0
     for key, value in options.items():
         match key:
+            case "name":
+                name = parser.string(value)
             case "scope":
                 scope = parser.string(value)
             case "strides":
