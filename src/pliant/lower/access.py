@@ -90,8 +90,9 @@ def contraction(tensor: Compute) -> Contraction | None:
         return None
     own = [[v for v in outer if v in uses[k] and v not in uses[1 - k]] for k in (0, 1)]
     batch = [v for v in outer if v in uses[0] and v in uses[1]]
-    if not own[0] or not own[1] or len(own[0]) + len(own[1]) + len(batch) != len(outer):
+    if not own[0] or not own[1]:
         return None
+    idle = [v for v in outer if v not in uses[0] and v not in uses[1]]  # of extent 1
     b = _b_operand(sides, own, outer)
     if b is None:
         return None
@@ -99,7 +100,7 @@ def contraction(tensor: Compute) -> Contraction | None:
     la, lb = loads[a], loads[b]
     assert la is not None and lb is not None
     return Contraction(
-        tuple(batch), tuple(own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
+        tuple(batch), (*idle, *own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from pliant.graph.operator import Operator, operator_table
+from pliant.ops.attention import ATTENTION
+from pliant.ops.conv import CONV
 from pliant.ops.create import CREATE
 from pliant.ops.elementwise import ELEMENTWISE
 from pliant.ops.gather import GATHER
@@ -15,5 +17,5 @@ from pliant.ops.reduce import REDUCE
 from pliant.ops.shape import SHAPE
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
-    ELEMENTWISE, REDUCE, MATMUL, NORMALIZE, SHAPE, CREATE, GATHER
+    ELEMENTWISE, ATTENTION, CONV, REDUCE, MATMUL, NORMALIZE, SHAPE, CREATE, GATHER
 )
