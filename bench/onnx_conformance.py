@@ -1,6 +1,6 @@
 """ONNX's node tests by operator: pass, refused, WRONG, crash.
 
-    python bench/onnx_conformance.py [--filter REGEX] [--verbose] [--op OP]
+python bench/onnx_conformance.py [--filter REGEX] [--verbose] [--op OP]
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "frontend" / "onnx"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from node_cases import CRASH, PASS, REFUSED, WRONG, left_out, node_tests, operator_of, run_case
+from tests.frontend.onnx.node_cases import (
+    CRASH,
+    PASS,
+    REFUSED,
+    WRONG,
+    left_out,
+    node_tests,
+    operator_of,
+    run_case,
+)
 
 
 def main() -> int:

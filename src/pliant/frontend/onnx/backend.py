@@ -18,7 +18,8 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import UnsupportedError
-from pliant.frontend.onnx.importer import ImportedModel, import_onnx
+from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx.importer import import_onnx
 from pliant.frontend.onnx.load import load_model
 from pliant.frontend.onnx.site import NeedsValueError
 from pliant.frontend.onnx.tensors import element_code
@@ -28,11 +29,11 @@ Runner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 Compile = Callable[[ImportedModel], Runner]
 
 
-class NotImplementedInOnnxError(UnsupportedError, BackendIsNotSupposedToImplementIt):  # type: ignore[misc]
+class NotImplementedInOnnxError(UnsupportedError, BackendIsNotSupposedToImplementIt):
     """A test that Pliant does not support."""
 
 
-class PliantRep(BackendRep):  # type: ignore[misc]
+class PliantRep(BackendRep):
     """A model ready to run.
 
     Where inputs decide shapes or modes it is compiled for their values, when these are known.
@@ -77,7 +78,7 @@ class PliantRep(BackendRep):  # type: ignore[misc]
 def make_backend(operators: Operators, compile_model: Compile) -> type[Backend]:
     """A backend that runs imported models by `compile_model`."""
 
-    class PliantBackend(Backend):  # type: ignore[misc]
+    class PliantBackend(Backend):
         """Pliant."""
 
         @classmethod
