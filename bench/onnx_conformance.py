@@ -29,6 +29,7 @@ def main() -> int:
     """Print the table; exit code 1 where anything is wrong or crashes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--filter", default="", help="names to run, a regular expression")
+    parser.add_argument("--dynamic", action="store_true", help="make every dim symbolic")
     parser.add_argument("--op", default="", help="one operator")
     parser.add_argument("--verbose", action="store_true", help="one line for each failed test")
     options = parser.parse_args()
@@ -43,7 +44,7 @@ def main() -> int:
         if why:
             out_of_scope[why] += 1
             continue
-        outcome = run_case(case)
+        outcome = run_case(case, dynamic=options.dynamic)
         table.setdefault(outcome.op, Counter())[outcome.result] += 1
         if outcome.result in (WRONG, CRASH) or (options.verbose and outcome.result == REFUSED):
             print(f"{outcome.result:8} {outcome.name}: {outcome.detail}", file=sys.stderr)

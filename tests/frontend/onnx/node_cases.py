@@ -90,13 +90,20 @@ def interpreter(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], Seq
     return lambda arrays: run(imported, arrays)
 
 
-def run_case(case: Any) -> Outcome:
-    """Import, interpret and compare one test."""
+def symbolic_shapes(model: ModelProto) -> dict[str, tuple[None, ...]]:
+    """Every dim of every input unknown."""
+    tensors = {i.name: i.type.tensor_type for i in model.graph.input}
+    return {n: (None,) * len(t.shape.dim) for n, t in tensors.items() if t.HasField("shape")}
+
+
+def run_case(case: Any, *, dynamic: bool = False) -> Outcome:
+    """Import, interpret and compare one test; `dynamic`: with every dim a symbol."""
     op = operator_of(case)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            rep = PliantRep(case.model, OPERATORS, interpreter)
+            shapes = symbolic_shapes(case.model) if dynamic else None
+            rep = PliantRep(case.model, OPERATORS, interpreter, shapes)
             for inputs, wanted in case.data_sets:
                 have = rep.run([_array(a) for a in inputs])
                 difference = _difference(have, [_array(a) for a in wanted], case.rtol, case.atol)

@@ -36,6 +36,7 @@ from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.graph.operator import Operators
 from pliant.sym.expr import as_int
+from pliant.sym.facts import ContradictionError
 
 _DEEPEST: Final = 32
 
@@ -209,6 +210,8 @@ class Importer:
                 results = self._node(node, span, used, scope)
             except _BlockedError:
                 results = (None,) * len(node.output)
+            except ContradictionError as error:
+                raise InvalidModelError(f"{span}: {error}") from error
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
                 results = (None,) * len(node.output)
