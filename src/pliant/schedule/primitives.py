@@ -17,6 +17,8 @@ from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reorder import reorder
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
+from pliant.schedule.set_scope import set_scope
+from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
 from pliant.sym.facts import Facts
 
@@ -35,6 +37,8 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         compute_at,
         reverse_compute_at,
         decompose_reduction,
+        shrink_buffer,
+        set_scope,
     )
 }
 
