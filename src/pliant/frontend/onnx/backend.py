@@ -18,7 +18,8 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import UnsupportedError
-from pliant.frontend.onnx.importer import ImportedModel, import_onnx
+from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx.importer import import_onnx
 from pliant.frontend.onnx.load import load_model
 from pliant.frontend.onnx.site import NeedsValueError
 from pliant.frontend.onnx.tensors import element_code
