@@ -1,86 +1,165 @@
-"""Attention, composed of contractions and a guarded softmax."""
+"""Scaled dot product attention, out of contractions and a softmax."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from pliant.base.dtypes import boolean, f32
+from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.expr import Binary, Expr, Index, Unary, const
-from pliant.ir.tensor import Tensor, compute, reduce, select
-from pliant.ops.common import equal
+from pliant.ir.expr import Expr, Unary, as_expr
+from pliant.ir.tensor import Compute, Tensor, compute, reduce, select
+from pliant.ops.common import (
+    Requirement,
+    accumulator,
+    aligned,
+    broadcast,
+    broadcast_to,
+    cast_tensor,
+    check_rank,
+    equal,
+    needs_float,
+    positive,
+    same_type,
+)
+from pliant.ops.reduce import count_as, over_axes
 from pliant.sym.expr import Int
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float | None, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
 ) -> Tensor:
-    """softmax(q kᵀ * scale + mask) v over the last two dimensions."""
-    if q.rank < 2 or k.rank != q.rank or v.rank != q.rank:
-        raise InvalidModelError("attention: q, k and v must have the same rank, at least 2")
-    *lead, s, d = q.shape
-    t, dv = k.shape[-2], v.shape[-1]
-    kd = k.shape[-1]
-    if scale is None:
-        if not d.is_const:
-            raise InvalidModelError("attention: give scale where the head size is symbolic")
-        scale = 1.0 / math.sqrt(d.value)
-    requires = (*equal(d, kd, "attention: features of q and k"),
-                *equal(t, v.shape[-2], "attention: lengths of k and v"))  # fmt: skip
-    wide = f32 if q.dtype.bits == 16 else q.dtype
+    """softmax(scale * q @ k' + mask) @ v.
 
-    def kv(i: tuple[Int, ...], source: Tensor) -> tuple[Int, ...]:
-        """Leading indices of k or v: grouped heads share one."""
-        out = []
-        for at, (x, ours, theirs) in enumerate(zip(i, lead, source.shape, strict=False)):
-            if at == len(lead) - 1 and ours is not theirs:
-                out.append(x // (ours // theirs))
-            else:
-                out.append(x)
-        return tuple(out)
+    q [..., H, S, D], k [..., Hkv, T, D], v [..., Hkv, T, Dv]; query head h reads head
+    h // (H/Hkv). `scale` None is 1/sqrt(D). A bool mask says what to keep, a float one is added;
+    both broadcast to [..., H, S, T]. Causal: query i sees keys j <= i. A query that sees no key
+    gives 0.
+    """
+    needs_float(q)
+    scores = _masked(_scores(q, k, v), q, mask, scale, causal)
+    weights = _probabilities(scores)
+    heads = _Heads(q, v)
+    shape = (*weights.shape[:-1], v.shape[-1])
 
-    n = len(lead)
-    scores = compute(
-        (*lead, s, t),
-        lambda *i: reduce("sum", (d,), lambda r: q[(*i[:n], i[n], r)].cast(wide)
-                          * k[(*kv(i[:n], k), i[n + 1], r)].cast(wide)),
-        "scores", requires,
-    )  # fmt: skip
+    def body(*i: Int) -> Expr:
+        *batch, head, row, column = i
 
-    def masked(*i: Int) -> Expr:
-        x = scores[i] * const(scale, wide)
+        def term(t: Int) -> Expr:
+            value = v[(*heads.batch_of(v, tuple(batch)), heads.of(head), t, column)]
+            return weights[(*batch, head, row, t)] * value.cast(weights.dtype)
+
+        return reduce("sum", [v.shape[-2]], term)
+
+    return cast_tensor(compute(shape, body, "attention"), q.dtype)
+
+
+class _Heads:
+    """Which head of keys and values a query head reads, and how batches broadcast."""
+
+    def __init__(self, q: Tensor, other: Tensor) -> None:
+        if q.rank < 3:
+            raise InvalidModelError(f"needs [..., heads, length, dim], not rank {q.rank}")
+        check_rank(other, q.rank, "keys or values")
+        self.many, self.few = q.shape[-3], other.shape[-3]
+        self.batch, self.requires = broadcast((q.shape[:-3], other.shape[:-3]))
+        if self.many != self.few:
+            message = f"the {self.many} query heads must be a multiple of the {self.few} others"
+            group = self.many // positive(self.few)
+            self.requires += equal(group * self.few, self.many, message)
+
+    def of(self, head: Int) -> Int:
+        if self.many == self.few:
+            return head
+        return head // positive(self.many // positive(self.few))
+
+    def batch_of(self, t: Tensor, batch: tuple[Int, ...]) -> tuple[Int, ...]:
+        return aligned(batch, t.shape[:-3], self.batch)
+
+
+def _scores(q: Tensor, k: Tensor, v: Tensor) -> Compute:
+    """q @ k', for every query head, in the accumulation type."""
+    wide = accumulator(same_type(q, k, v))
+    heads, others = _Heads(q, k), _Heads(q, v)
+    requires: list[Requirement] = [*heads.requires, *others.requires]
+    for a, b, what in (
+        (q.shape[-1], k.shape[-1], "dims of queries and keys"),
+        (k.shape[-2], v.shape[-2], "lengths of keys and values"),
+        (k.shape[-3], v.shape[-3], "numbers of heads of keys and values"),
+    ):
+        requires += equal(a, b, f"{what} must be equal: {a} and {b}")
+
+    def body(*i: Int) -> Expr:
+        *batch, head, row, column = i
+
+        def term(d: Int) -> Expr:
+            left = q[(*heads.batch_of(q, tuple(batch)), head, row, d)]
+            right = k[(*heads.batch_of(k, tuple(batch)), heads.of(head), column, d)]
+            return left.cast(wide) * right.cast(wide)
+
+        return reduce("sum", [q.shape[-1]], term)
+
+    shape = (*heads.batch, q.shape[-3], q.shape[-2], k.shape[-2])
+    return compute(shape, body, "scores", requires)
+
+
+def _scale(dim: Int, scale: float | None, dtype: DType) -> Expr:
+    if scale is not None:
+        return as_expr(float(scale), dtype)
+    if dim.is_const:
+        return as_expr(1 / math.sqrt(dim.value) if dim.value else 1.0, dtype)
+    return Unary("rsqrt", count_as(dim, dtype))
+
+
+def _masked(
+    scores: Compute, q: Tensor, mask: Tensor | None, scale: float | None, causal: bool
+) -> Compute:
+    """Scaled scores, -inf where a key is not seen."""
+    factor = _scale(q.shape[-1], scale, scores.dtype)
+    requires: tuple[Requirement, ...] = ()
+    if mask is not None:
+        requires = broadcast_to(mask.shape, scores.shape)
+        if mask.dtype is not boolean:
+            needs_float(mask)
+
+    def body(*i: Int) -> Expr:
+        value = scores[i] * factor
         if mask is not None:
-            at = tuple(0 if e == 1 else j for j, e in zip(i[-mask.rank:], mask.shape, strict=True))
-            m = mask[at]
-            x = select(m, x, const(float("-inf"), wide)) if m.dtype is boolean else x + m.cast(wide)
+            at = mask[aligned(i, mask.shape, scores.shape)]
+            if mask.dtype is boolean:
+                value = select(at, value, -math.inf)
+            else:
+                value = value + at.cast(value.dtype)
         if causal:
-            x = select(Index(i[n + 1]) <= Index(i[n]), x, const(float("-inf"), wide))
-        return x
+            value = select(as_expr(i[-1]) <= as_expr(i[-2]), value, -math.inf)
+        return value
 
-    logits = compute((*lead, s, t), masked, "logits")
-    top = compute((*lead, s), lambda *i: reduce("max", (t,), lambda r: logits[(*i, r)]), "top")
-    safe = compute(
-        (*lead, s), lambda *i: select(top[i].eq(const(float("-inf"), wide)), const(0.0, wide), top[i])
+    return compute(scores.shape, body, "masked_scores", requires)
+
+
+def _probabilities(scores: Compute) -> Compute:
+    """Softmax over the keys; 0 where all are -inf."""
+    last = (scores.rank - 1,)
+    top = over_axes(scores, "max", last, False, lambda p: scores[p], "scores_max")
+
+    def exponential(*i: Int) -> Expr:
+        largest = top[i[:-1]]
+        return Unary("exp", scores[i] - select(largest.eq(-math.inf), 0.0, largest))
+
+    e = compute(scores.shape, exponential, "scores_exp")
+    total = over_axes(e, "sum", last, False, lambda p: e[p], "scores_sum")
+    return compute(
+        scores.shape,
+        lambda *i: select(total[i[:-1]].eq(0.0), 0.0, e[i] / total[i[:-1]]),
+        "probabilities",
     )
-    e = compute((*lead, s, t), lambda *i: Unary("exp", logits[i] - safe[i[:-1]]), "e")
-    total = compute((*lead, s), lambda *i: reduce("sum", (t,), lambda r: e[(*i, r)]), "total")
-    p = compute(
-        (*lead, s, t),
-        lambda *i: e[i] / select(total[i[:-1]].eq(const(0.0, wide)), const(1.0, wide), total[i[:-1]]),
-        "p",
-    )
-    out = compute(
-        (*lead, s, dv),
-        lambda *i: reduce("sum", (t,), lambda r: p[(*i[:n], i[n], r)]
-                          * v[(*kv(i[:n], v), r, i[n + 1])].cast(wide)),
-        "out",
-    )  # fmt: skip
-    if wide is q.dtype:
-        return out
-    return compute(out.shape, lambda *i: out[i].cast(q.dtype))
 
 
-ATTENTION: Final = (Operator("attention", attention),)
-assert Binary
+ATTENTION: Final[tuple[Operator, ...]] = (Operator("attention", attention),)

@@ -1,110 +1,169 @@
-"""Convolutions of any spatial rank."""
+"""Convolutions: sums of products over channels and kernel positions."""
+
 from __future__ import annotations
+
+from collections.abc import Sequence
 from typing import Final
-from pliant.base.dtypes import f32
+
+from pliant.base.dtypes import i32
+from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.expr import Expr, const
-from pliant.ir.tensor import Tensor, all_of, compute, reduce, select, within
-from pliant.ops.common import equal
-from pliant.sym.expr import Int
+from pliant.ir.expr import Expr, as_expr
+from pliant.ir.tensor import Compute, Tensor, all_of, compute, reduce, select, within
+from pliant.ops.common import (
+    Requirement,
+    accumulator,
+    cast_tensor,
+    check_rank,
+    equal,
+    nonnegative,
+    positive,
+    same_type,
+    shape_of,
+)
+from pliant.ops.matmul import shifted
+from pliant.ops.window import Pads, windows
+from pliant.sym.expr import Int, IntLike, as_int
 
 
-def conv(x, w, bias=None, *, strides, pads, dilations, groups):
-    n, c, *space = x.shape
-    o, cg, *window = w.shape
-    wide = f32 if x.dtype.bits == 16 else x.dtype
-    out = [(e + lo + hi - d * (k - 1) - 1) // s + 1
-           for e, k, s, (lo, hi), d in zip(space, window, strides, pads, dilations, strict=True)]
-    og = o // groups
-    def body(b, oc, *at):
-        def term(ci, *k):
-            places = [p * s + kk * d - lo for p, s, kk, d, (lo, _) in zip(at, strides, k, dilations, pads)]
-            channel = ci if groups == 1 else oc // og * cg + ci
-            value = x[(b, channel, *places)].cast(wide)
-            conds = [within(p, e) for p, e, (lo, hi) in zip(places, space, pads) if not (lo == 0 and hi == 0)]
-            if conds:
-                value = select(all_of(conds), value, const(0, wide))
-            return value * w[(oc, ci, *k)].cast(wide)
-        return reduce("sum", (cg, *window), term)
-    y = compute((n, o, *out), body, "conv", equal(c, cg * groups, "conv: channels"))
-    if bias is not None:
-        z = y
-        y = compute(z.shape, lambda *i: z[i] + bias[i[1]].cast(wide), "biased")
-    if wide is x.dtype:
-        return y
-    return compute(y.shape, lambda *i: y[i].cast(x.dtype))
+def conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """out[n, o, p] = sum over (c, k) of x[n, g(o)*C/groups + c, p*stride + k*dilation - lo] *
+    w[o, c, k], with zeros in the padding. x [N, C, ...], w [O, C/groups, ...]."""
+    same_type(x, w, bias)
+    product = convolution(x, w, strides, pads, dilations, groups)
+    return with_channel_bias(product, bias, x)
 
 
-def conv_transpose(x, w, bias=None, *, strides, pads, output_padding, dilations, groups):
-    n, c, *space = x.shape
-    _, og, *window = w.shape
-    wide = x.dtype
-    out = [(e - 1) * s - lo - hi + d * (k - 1) + 1 + op
-           for e, k, s, (lo, hi), d, op in zip(space, window, strides, pads, dilations, output_padding)]
-    cg = c // groups
-    def body(b, oc, *at):
-        def term(ci, *k):
-            raw = [p + lo - kk * d for p, (lo, _), kk, d in zip(at, pads, k, dilations)]
-            conds = [within(r // s, e) for r, s, e in zip(raw, strides, space)]
-            conds += [(r % s) for r, s in zip(raw, strides) if s != 1]
-            from pliant.ir.expr import Index
-            conds = [q if isinstance(q, Expr) else Index(q).eq(Index(q * 0)) for q in conds]
-            channel = ci if groups == 1 else oc // og * cg + ci
-            value = select(all_of(conds), x[(b, channel, *[r // s for r, s in zip(raw, strides)])], const(0, wide))
-            return value * w[(channel, oc % og if groups != 1 else oc, *k)]
-        return reduce("sum", (cg, *window), term)
-    y = compute((n, og * groups, *out), body, "conv_transpose")
-    if bias is not None:
-        z = y
-        y = compute(z.shape, lambda *i: z[i] + bias[i[1]].cast(wide), "biased")
-    return y
+def convolution(
+    x: Tensor, w: Tensor, strides: Sequence[int], pads: Pads, dilations: Sequence[int], groups: int
+) -> Compute:
+    """The contraction of `conv`, in the accumulation type."""
+    check_rank(w, x.rank, "weight")
+    box = windows(x, w.shape[2:], strides, pads, dilations)
+    wide = accumulator(x.dtype)
+    channels, outputs = w.shape[1], w.shape[0]
+    message = f"the input has {x.shape[1]} channels, the weight wants {channels * groups}"
+    requires = equal(x.shape[1], channels * groups, message) + _whole_groups(outputs, groups)
+
+    def body(n: Int, o: Int, *p: Int) -> Expr:
+        def term(c: Int, *k: Int) -> Expr:
+            position = box.at(p, k)
+            channel = c if groups == 1 else o // positive(outputs // groups) * channels + c
+            value = x[(n, channel, *position)].cast(wide)
+            inside = box.inside(position)
+            if inside is not None:
+                value = select(inside, value, as_expr(0, wide))
+            return value * w[(o, c, *k)].cast(wide)
+
+        return reduce("sum", w.shape[1:], term)
+
+    return compute((x.shape[0], outputs, *box.counts()), body, "conv", requires)
 
 
-def _windows(x, kernel, strides, pads, dilations, ceil_mode):
-    out = []
-    for e, k, s, (lo, hi), d in zip(x.shape[2:], kernel, strides, pads, dilations):
-        span = e + lo + hi - d * (k - 1) - 1
-        if ceil_mode:
-            o = (span + s - 1) // s + 1
-            from pliant.sym.expr import minimum
-            o = minimum(o, (e + lo + s - 1) // s)
-            out.append(o)
-        else:
-            out.append(span // s + 1)
-    return out
+def _whole_groups(channels: Int, groups: int) -> tuple[Requirement, ...]:
+    if groups < 1:
+        raise InvalidModelError(f"{groups} groups")
+    message = f"the {channels} channels must be a multiple of {groups} groups"
+    return equal(channels // groups * groups, channels, message)
 
 
-def max_pool(x, *, kernel, strides, pads, dilations, ceil_mode=False):
-    out = _windows(x, kernel, strides, pads, dilations, ceil_mode)
-    def body(n, c, *at):
-        def term(*k):
-            places = [p * s + kk * d - lo for p, s, kk, d, (lo, _) in zip(at, strides, k, dilations, pads)]
-            return select(all_of([within(p, e) for p, e in zip(places, x.shape[2:])]), x[(n, c, *places)], const(x.dtype.min, x.dtype))
-        return reduce("max", kernel, term)
-    return compute((*x.shape[:2], *out), body)
+def with_channel_bias(product: Compute, bias: Tensor | None, x: Tensor) -> Tensor:
+    """A product in its accumulation type plus a bias per channel (dim 1), rounded once."""
+    if bias is None:
+        return cast_tensor(product, x.dtype)
+    check_rank(bias, 1, "bias")
+    size, channels = bias.shape[0], product.shape[1]
+    return compute(
+        product.shape,
+        lambda *i: (product[i] + bias[i[1]].cast(product.dtype)).cast(x.dtype),
+        "bias",
+        equal(size, channels, f"the bias has {size} elements, the result {channels} channels"),
+    )
 
 
-def avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode=False, count_include_pad=False):
-    out = _windows(x, kernel, strides, pads, dilations, ceil_mode)
-    import math
-    def body(n, c, *at):
-        def term(*k):
-            places = [p * s + kk * d - lo for p, s, kk, d, (lo, _) in zip(at, strides, k, dilations, pads)]
-            return select(all_of([within(p, e) for p, e in zip(places, x.shape[2:])]), x[(n, c, *places)], const(0, x.dtype))
-        return reduce("sum", kernel, term)
-    total = compute((*x.shape[:2], *out), body)
-    if count_include_pad or all(lo == 0 and hi == 0 for lo, hi in pads):
-        f = const(1.0 / math.prod(int(str(k)) for k in kernel), x.dtype)
-        return compute(total.shape, lambda *i: total[i] * f)
-    from pliant.sym.expr import maximum, minimum
-    from pliant.ir.expr import Index
-    def count(*at):
-        c = None
-        for p, s, k, (lo, _), e in zip(at, strides, kernel, pads, x.shape[2:]):
-            a = minimum(p * s - lo + k, e) - maximum(p * s - lo, 0)
-            c = a if c is None else c * a
-        return Index(c).cast(x.dtype)
-    return compute(total.shape, lambda n, c, *at: total[(n, c, *at)] / count(*at))
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Pads,
+    output_padding: Sequence[IntLike],
+    dilations: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The transpose of `conv` as a linear map, gathered: out[n, o, p] sums x[n, c, q] * w[c, o, k]
+    over all q with q*stride + k*dilation - lo == p. x [N, C, ...], w [C, O/groups, ...]."""
+    same_type(x, w, bias)
+    check_rank(w, x.rank, "weight")
+    rank = x.rank - 2
+    windows(x, w.shape[2:], strides, pads, dilations)  # the same conditions on the numbers
+    wide = accumulator(x.dtype)
+    each, kernel = w.shape[1], w.shape[2:]
+    message = f"the input has {x.shape[1]} channels, the weight {w.shape[0]}"
+    requires = equal(x.shape[1], w.shape[0], message) + _whole_groups(x.shape[1], groups)
+    members = w.shape[0] // groups
+    spatial = [
+        nonnegative(
+            x.shape[2 + d] * strides[d] - strides[d] - pads[d][0] - pads[d][1]
+            + (kernel[d] - 1) * dilations[d] + 1 + shape_of(output_padding)[d]
+        )
+        for d in range(rank)
+    ]  # fmt: skip
+
+    def body(n: Int, o: Int, *p: Int) -> Expr:
+        group = as_int(0) if groups == 1 else o // positive(each)
+
+        def term(c: Int, *k: Int) -> Expr:
+            channel = group * members + c
+            at: list[Int] = []
+            conditions: list[Expr] = []
+            for d, s in enumerate(strides):
+                scaled = p[d] + pads[d][0] - k[d] * dilations[d]
+                at.append(scaled // s)
+                if s > 1:
+                    conditions.append(as_expr(scaled % s).eq(0))
+                conditions.append(within(scaled // s, x.shape[2 + d]))
+            value = x[(n, channel, *at)].cast(wide)
+            value = select(all_of(conditions), value, as_expr(0, wide)) if conditions else value
+            return value * w[(channel, o - group * each, *k)].cast(wide)
+
+        return reduce("sum", (members, *kernel), term)
+
+    shape = (x.shape[0], each * groups, *spatial)
+    product = compute(shape, body, "conv_transpose", requires)
+    return with_channel_bias(product, bias, x)
 
 
-CONV: Final = (Operator("conv", conv), Operator("conv_transpose", conv_transpose), Operator("max_pool", max_pool), Operator("avg_pool", avg_pool))
+def conv_integer(
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The convolution of x - x_zero and w - w_zero in i32; w_zero may be one an output channel."""
+    left = shifted(x, x_zero)
+    right = shifted(w, w_zero, axis=0)
+    assert left.dtype is i32
+    return convolution(left, right, strides, pads, dilations, groups)
+
+
+CONV: Final[tuple[Operator, ...]] = (
+    Operator("conv", conv),
+    Operator("conv_transpose", conv_transpose),
+    Operator("conv_integer", conv_integer),
+)
