@@ -3,8 +3,8 @@
     t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
     u[i, j] = exp(t[i, j])
 
-The same for stages that load nothing (constants, iotas). A copy that is a result, or that is read by
-something other than a comprehension, is also kept.
+The same for stages that load nothing (constants, iotas). A copy that is a result, or that
+something other than a comprehension reads, is also kept.
 """
 
 from __future__ import annotations
