@@ -1,8 +1,8 @@
 """Objects on disk, by what they were made from.
 
-A key hashes everything that an object depends on; entries are written to a temporary name and renamed,
-so a reader sees a whole file or none, and each carries a checksum. A cache that cannot be written is
-not an error: compiling goes on without it, and `problem` says why.
+A key hashes everything that an object depends on. Entries are written to a temporary name and
+renamed, so a reader sees a whole file or none, and each carries a checksum. A cache that cannot be
+written is not an error: compiling goes on without it, and `problem` says why.
 """
 
 from __future__ import annotations

@@ -26,9 +26,25 @@ from pliant.ir.node import Node
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 __all__ = [
-    "Compute", "Input", "Opaque", "OpaqueOutput", "Scan", "Scatter", "Tensor", "compute",
-    "all_of", "inputs_of", "own_nodes", "placeholder", "producers", "reduce", "scan", "scatter",
-    "select", "sources", "within",
+    "Compute",
+    "Input",
+    "Opaque",
+    "OpaqueOutput",
+    "Scan",
+    "Scatter",
+    "Tensor",
+    "all_of",
+    "compute",
+    "inputs_of",
+    "own_nodes",
+    "placeholder",
+    "producers",
+    "reduce",
+    "scan",
+    "scatter",
+    "select",
+    "sources",
+    "within",
 ]  # fmt: skip
 
 
@@ -172,8 +188,9 @@ class Scatter(Tensor):
 class Opaque(Tensor):
     """Outputs of a loop program given in full (`program` is a `pliant.loop` function).
 
-    The program takes the operands' buffers, then the outputs' buffers, in order. Not a value by
-    itself: its results are `OpaqueOutput`s.
+    The program takes the operands' buffers, then the outputs' buffers, in order. Its sizes are its
+    own: each is the extent of some buffer, and has the value that this tensor's dimension has. Not
+    a value by itself: its results are `OpaqueOutput`s.
     """
 
     label: str

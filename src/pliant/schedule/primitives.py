@@ -7,12 +7,15 @@ from typing import Final
 
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
+from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
+from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reorder import reorder
+from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.split import split
 from pliant.sym.facts import Facts
@@ -29,6 +32,9 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         add_unit_loop,
         compute_inline,
         reverse_compute_inline,
+        compute_at,
+        reverse_compute_at,
+        decompose_reduction,
     )
 }
 

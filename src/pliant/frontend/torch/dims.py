@@ -59,38 +59,80 @@ def sanitise(name: str) -> str:
     return clean + "_" if keyword.iskeyword(clean) or clean in ("min", "max") else clean
 
 
+class Forward:
+    """The parameters of a model's `forward`. Extra positional arguments are `args_0`, `args_1` …"""
+
+    def __init__(self, forward: Callable[..., Any] | Sequence[str]) -> None:
+        self._signature = inspect.signature(forward) if callable(forward) else None
+        self._plain: list[str] = [] if callable(forward) else list(forward)
+        self._rest: str | None = None
+        self._named: str | None = None
+        for p in self._signature.parameters.values() if self._signature else ():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                self._plain.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                self._rest = p.name
+            elif p.kind is p.VAR_KEYWORD:
+                self._named = p.name
+
+    def names(self, count: int) -> list[str]:
+        """What can be given by position, where there are `count` positional arguments."""
+        extra = range(max(count - len(self._plain), 0)) if self._rest else ()
+        return [*self._plain, *(f"{self._rest}_{k}" for k in extra)]
+
+    def flat(self, spec: Any, count: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's spec by argument; torch nests those of `*args` and `**kwargs`."""
+        if spec is None:
+            return {}
+        names = self.names(count)
+        if not isinstance(spec, Mapping):
+            order = [*names[: min(count, len(self._plain))]]
+            order += [self._rest] if self._rest and count > len(self._plain) else []
+            spec = dict(zip([*order, *kwargs], spec, strict=False))
+        found: dict[str, Any] = {}
+        for name, item in spec.items():
+            if name == self._rest and name not in names:
+                found |= {f"{name}_{k}": v for k, v in enumerate(item or ())}
+            elif name == self._named and isinstance(item, Mapping) and name not in kwargs:
+                found |= item
+            else:
+                found[name] = item
+        for name in found:
+            if name not in names and name not in kwargs:
+                known = ", ".join(sorted({*names, *kwargs}))
+                raise InvalidModelError(
+                    f"dynamic_shapes names {name!r}; the arguments are {known}"
+                )
+        return found
+
+    def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
+        """The flat spec as torch wants it: an entry for every argument, nested as `forward` is."""
+        assert self._signature is not None
+        names = self.names(count)
+        positional = [spec.get(n) for n in names[:count]]
+        return dict(
+            self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments
+        )
+
+
 def leaves_of(
-    forward: Callable[..., Any] | Sequence[str],
+    forward: Forward,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    dynamic_shapes: Any,
+    specs: Mapping[str, Any],
     dims: Mapping[str, Dim],
 ) -> list[Leaf]:
     """The leaves of (args, kwargs) in torch's order, each with what the user said of it."""
-    names = positional_names(forward, len(args))
-    specs = _by_argument(dynamic_shapes, names, kwargs)
+    names = forward.names(len(args))
     found: list[Leaf] = []
     flat, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     for keys, value in flat:
         parts = [_key(k) for k in keys]
         head = names[int(parts[1])] if parts[0] == 0 else str(parts[1])
         path: tuple[str | int, ...] = (head, *parts[2:])
-        spec = _descend(specs.get(head), parts[2:], keys[2:])
+        spec = _descend(specs.get(head), parts[2:])
         found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
     return found
-
-
-def positional_names(forward: Callable[..., Any] | Sequence[str], count: int) -> list[str]:
-    """The names of the parameters that take positional arguments (at least `count`)."""
-    if not callable(forward):
-        return list(forward)
-    names: list[str] = []
-    for p in inspect.signature(forward).parameters.values():
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            names.append(p.name)
-        elif p.kind is p.VAR_POSITIONAL:
-            names += [f"{p.name}_{k}" for k in range(max(count - len(names), 0))]
-    return names
 
 
 def torch_spec(spec: Any, names: Mapping[str, Dim]) -> Any:
@@ -138,30 +180,6 @@ def _torch_range(dim: Any) -> Dim:
     return Dim(int(dim.min), int(high) if isinstance(high, int) else None)
 
 
-def _by_argument(spec: Any, names: Sequence[str], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    if spec is None:
-        return {}
-    if isinstance(spec, Mapping):
-        known = {*names, *kwargs}
-        for name in spec:
-            if name not in known:
-                raise InvalidModelError(
-                    f"dynamic_shapes names {name!r}; the arguments are {', '.join(sorted(known))}"
-                )
-        return dict(spec)
-    order = [*names[: len(spec)], *kwargs]
-    return dict(zip(order, spec, strict=False))
-
-
-def complete(spec: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The user's spec with an entry for every argument, as torch wants it."""
-    if spec is None:
-        return None
-    found = _by_argument(spec, names, kwargs)
-    given = [*names[: len(args)], *kwargs]
-    return {name: found.get(name) for name in given}
-
-
 def _key(key: Any) -> str | int:
     for attribute in ("idx", "key", "name"):
         if hasattr(key, attribute):
@@ -169,7 +187,7 @@ def _key(key: Any) -> str | int:
     return str(key)
 
 
-def _descend(spec: Any, parts: Sequence[str | int], keys: Sequence[Any]) -> Any:
+def _descend(spec: Any, parts: Sequence[str | int]) -> Any:
     for part in parts:
         if spec is None:
             return None
