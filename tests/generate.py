@@ -103,7 +103,11 @@ def exprs(
     if dtype is i64:
         leaves.append(ints().map(Index))
     leaves += [st.just(v) for v in scalars if v.type is dtype]
-    leaves.append(st.sampled_from(["q", "_e0", "inf", "n"]).map(lambda name: Var(name, dtype)))
+    leaves.append(
+        st.sampled_from(["_e0", "inf"] if dtype is f32 else [f"q_{dtype}"]).map(
+            lambda name: Var(name, dtype)
+        )
+    )
     if depth == 0:
         return draw(st.one_of(leaves))
     loads = [s for s in sources if s.dtype is dtype]
@@ -129,11 +133,8 @@ def exprs(
         case "bitcast":
             return Bitcast(dtype, sub(i32 if dtype is f32 else f32))
         case "unary":
-            ops = (
-                [*sorted(FLOAT_UNARY), "neg", "abs"]
-                if dtype.is_float
-                else ["neg", "abs", "not", "sign"]
-            )
+            exact = ["not"] if dtype is boolean else ["neg", "abs", "not", "sign"]
+            ops = [*sorted(FLOAT_UNARY), "neg", "abs"] if dtype.is_float else exact
             return Unary(draw(st.sampled_from(ops)), sub())
         case "not":
             return Unary("isnan", sub(f32))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 
 from pliant.base.dtypes import DTYPES, DType, boolean, f32, i8, i32, i64
 from pliant.base.errors import InvalidModelError
@@ -154,13 +154,9 @@ def test_rule(rule: Rule) -> None:
     assert fired, "never applies"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(exprs(f32, depth=3) | exprs(i32, depth=3) | exprs(boolean, depth=3) | exprs(i64, depth=3))
 def test_simplify_keeps_the_meaning(expr: Expr) -> None:
-    types = {(v.name, v.type) for v in variables(expr)}
-    assume(len(types) == len({name for name, _ in types}))  # one name, one type
-    assume(not any(name == "n" and t is not i64 for name, t in types))
-    assume(not any(type_fault(node) for node in own_nodes(expr) if isinstance(node, Expr)))
     rng = random.Random(0)
     after = simplify(expr)
     assert after.dtype is expr.dtype

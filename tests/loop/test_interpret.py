@@ -11,6 +11,7 @@ from pliant.ir.expr import (
     Axis,
     Binary,
     Cast,
+    Expr,
     Guard,
     Index,
     Reduce,
@@ -32,8 +33,8 @@ from pliant.loop.stmt import (
     Invoke,
     Iter,
     Let,
-    Nop,
     Seq,
+    Stmt,
     Store,
     While,
     buffer,
@@ -228,4 +229,17 @@ def test_any_strides() -> None:
     y = np.zeros(6, np.float32)
     interpret(Function("f", (strided, flat), ("n", "k", "s", "t"), body), [x, y], [3, 2, -4, 2])
     np.testing.assert_array_equal(y, x.reshape(-1))
-    assert Nop() is Nop()
+
+
+def test_long_chains() -> None:
+    out = buffer("out", (), i64)
+    expr: Expr = out[()]
+    for _ in range(2000):
+        expr = Binary("xor", expr, out[()])
+    body: Stmt = Store(out, (), expr + Index(var("v1999")))
+    for m in reversed(range(2000)):
+        before = Index(var(f"v{m - 1}")) if m else as_expr(0)
+        body = Let(Var(f"v{m}", i64), before + 1, body)
+    y = np.zeros((), np.int64)
+    interpret(Function("f", (out,), (), body), [y], [])
+    assert y == 2000

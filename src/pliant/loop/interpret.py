@@ -10,9 +10,11 @@ a correct program gives the same result in any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,6 +41,8 @@ from pliant.loop.stmt import (
     Store,
     While,
 )  # fmt: skip
+
+STACK_LIMIT: Final = 200_000
 
 Callee = Callable[..., object] | Function
 Order = Callable[[range], Iterable[int]]
@@ -74,7 +78,7 @@ def interpret(
         sizes = dict(zip(function.sizes, sizes, strict=True))
     memories = [_memory_of(a, b) for a, b in zip(arrays, function.buffers, strict=True)]
     session = _Session(callees or {}, traffic, order)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _deep_stack():
         session.call(function, memories, [int(sizes[s]) for s in function.sizes], prefix="")
 
 
@@ -354,6 +358,17 @@ class _Translator:
         if not 0 <= offset <= len(place.memory.flat):
             raise IndexError(f"address of {buffer.name}{at} is outside its memory")
         return _Memory(place.memory.flat, offset)
+
+
+@contextmanager
+def _deep_stack() -> Iterator[None]:
+    """Room for long chains of scopes: calls of Python functions take no C stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, STACK_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def error_class(name: str) -> type[PliantError]:
