@@ -92,7 +92,7 @@ class Function(Node):
 
     `params` come with each call, `weights` from the module's store (value, key).
     `dims` are the symbols of the parameters' shapes with what is known of them (name, `Dim`).
-    `equalities` are facts (a, b) that hold of every legal call and are checked at run time.
+    `equalities` (a, b, message) hold of every legal call: a == b, checked at run time.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Function(Node):
     bindings: tuple[Binding, ...]
     results: tuple[Value, ...]
     dims: tuple[tuple[str, Dim], ...] = ()
-    equalities: tuple[tuple[Int, Int], ...] = ()
+    equalities: tuple[tuple[Int, Int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 from pliant.base import errors
 from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError, PliantError
-from pliant.ir.evaluate import Env, Evaluator, Number, Value
+from pliant.ir.evaluator import Env, Evaluator, Number, Value
 from pliant.ir.expr import Expr
 from pliant.ir.scalar import Scalar, poison
 from pliant.loop.stmt import (

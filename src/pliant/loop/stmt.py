@@ -84,10 +84,17 @@ class Nop(Stmt):
 
 
 class For(Stmt):
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+
     var: str
     extent: Int
     body: Stmt
     kind: str = "serial"
+    notes: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+        return repr(args[4])
 
 
 class Iter(Node):
@@ -109,7 +116,7 @@ class Block(Stmt):
     spans: tuple[Span, ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+    def _key(args: tuple[Any, ...]) -> str:
         return repr(args[6])
 
     def __post_init__(self) -> None:

@@ -1,0 +1,62 @@
+"""Kernels and host functions to object files, and objects to addresses in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+from llvmlite.binding import orcjit
+
+from pliant.codegen.llvm.compile import compile_text
+from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
+from pliant.codegen.llvm.target import Target, machine
+from pliant.codegen.x86.microkernel import MicroKernel
+from pliant.loop.lower_blocks import lower_blocks
+from pliant.loop.stmt import Function
+from pliant.runtime.manifest import Site
+
+
+@dataclass(frozen=True)
+class Built:
+    """An object file and the checks in its code."""
+
+    object: bytes
+    sites: tuple[Site, ...]
+
+
+def micro_kernel(t: Target) -> MicroKernel:
+    """The register tile that suits a target: as many accumulators as registers allow, two for the
+    panel's vectors and the rest for broadcasts."""
+    lanes = t.lanes(32)
+    rows = 14 if t.registers == 32 else 6
+    return MicroKernel(lanes, rows, 2)
+
+
+def build_kernel(f: Function, t: Target) -> Built:
+    text, sites = emit_kernel(lower_blocks(f), Options())
+    return Built(compile_text(text, t), sites)
+
+
+def build_host(f: Function, t: Target) -> Built:
+    text, sites = emit_host(lower_blocks(f), Options())
+    return Built(compile_text(text, t, level=1), sites)
+
+
+def build_micro_kernel(t: Target) -> Built:
+    return Built(compile_text(micro_kernel(t).text(), t), ())
+
+
+class Image:
+    """Objects linked into this process. Keeps the code alive."""
+
+    def __init__(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
+        self._jit = llvm.create_lljit_compiler(machine(t))
+        builder = orcjit.JITLibraryBuilder()
+        for o in objects:
+            builder.add_object_img(o)
+        for s in symbols:
+            builder.export_symbol(s)
+        builder.add_current_process()
+        self._library = builder.link(self._jit, "image")
+        self.entries: Mapping[str, int] = {s: self._library[s] for s in symbols}

@@ -1,0 +1,1 @@
+"""LLVM: IR text, optimisation, objects. Everything that native targets share."""

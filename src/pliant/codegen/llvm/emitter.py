@@ -1,0 +1,577 @@
+"""Statements of a loop program to LLVM IR text.
+
+A kernel becomes `int32 @name(ctx*, ptr…, i64…)`. The body of a parallel loop becomes a function of
+its own, called by the runtime for sub-ranges; what it uses of its surroundings travels in a
+closure. Blocks are gone by now (`loop.lower_blocks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.base.dtypes import DType, boolean, i64
+from pliant.base.errors import InvalidModelError
+from pliant.codegen.llvm import context, exprs, ints, memory
+from pliant.codegen.llvm.types import memory_type, value_type, vector_type
+from pliant.codegen.llvm.writer import FunctionText, ModuleText
+from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
+from pliant.ir.node import Node, walk
+from pliant.loop.stmt import (
+    Alloc, Buffer, BufferRef, Check, For, Function, If, Invoke, Let, Nop, Seq, Stmt, Store, While,
+)  # fmt: skip
+from pliant.runtime.manifest import Site
+from pliant.sym.expr import Int, as_int, var
+from pliant.sym.facts import Facts
+
+Val = exprs.Val
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer is; `lanes` > 1 when every lane has a private copy."""
+
+    pointer: str
+    lanes: int = 1
+
+
+@dataclass
+class Options:
+    """How to emit. `contract` allows fused multiply-add."""
+
+    contract: bool = True
+
+
+@dataclass
+class _Scope:
+    values: dict[Any, str] = field(default_factory=dict)
+    memo: dict[Expr, Val] = field(default_factory=dict)
+
+
+class Emitter:
+    """Emits one LLVM function."""
+
+    def __init__(self, module: ModuleText, name: str, facts: Facts, options: Options) -> None:
+        self.text = FunctionText(module)
+        self.name = name
+        self.facts = facts
+        self.options = options
+        self.flags = "contract " if options.contract else ""
+        self.sites: dict[Site, None] = {}
+        self.lanes = 1
+        self.lane_var = ""
+        self.mask: str | None = None
+        self.mask_is_nonempty = False
+        self.literals = _Literals()
+        self._sizes: dict[str, str] = {}
+        self._const_sizes: dict[str, int] = {}
+        self._vars: dict[str, Val] = {}
+        self._places: dict[str, tuple[Buffer, Place]] = {}
+        self._scopes: list[_Scope] = [_Scope()]
+        self._bodies = 0
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def size(self, name: str, lanes: int) -> str:
+        """The i64 called `name`; a vector for the vectorized variable."""
+        if name == self.lane_var:
+            numbers = ", ".join(f"i64 {k}" for k in range(self.lanes))
+            return f"<{numbers}>"
+        if name not in self._sizes:
+            raise InvalidModelError(f"{self.name}: the size {name!r} is not defined here")
+        return self._sizes[name]
+
+    def variable(self, name: str, dtype: DType) -> Val:
+        if name in self._vars:
+            return self._vars[name]
+        if dtype is i64:
+            return Val(self.size(name, 1), i64, 1)
+        raise InvalidModelError(f"{self.name}: the variable {name!r} is not defined here")
+
+    def place(self, buffer: Buffer) -> Place:
+        found = self._places.get(buffer.name)
+        if found is None:
+            raise InvalidModelError(f"{self.name}: the buffer {buffer.name!r} is not defined here")
+        return found[1]
+
+    def resolve(self, x: Int) -> Int:
+        """`x` with the variables of unrolled loops replaced by their values."""
+        known = {n: v for n, v in self._const_sizes.items() if n in x.names}
+        return x.subs(known) if known else x
+
+    def is_varying(self, x: Int) -> bool:
+        return self.lanes > 1 and self.lane_var in x.names
+
+    # -- caches ----------------------------------------------------------------------------------
+
+    @property
+    def memo(self) -> dict[Expr, Val]:
+        return self._scopes[-1].memo
+
+    def cached(self, key: Any) -> str | None:
+        for scope in reversed(self._scopes):
+            if key in scope.values:
+                return scope.values[key]
+        return None
+
+    def cache(self, key: Any, value: str) -> None:
+        self._scopes[-1].values[key] = value
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Code that does not dominate what follows: forget its values at the end."""
+        self._scopes.append(_Scope())
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    @contextmanager
+    def masked(self, condition: str, *, negate: bool = False) -> Iterator[None]:
+        """Only lanes where `condition` holds (or, negated, does not) are active."""
+        flag = value_type(boolean, self.lanes)
+        if negate:
+            condition = self.text.assign(f"xor {flag} {condition}, splat (i1 true)")
+        before = self.mask, self.mask_is_nonempty
+        if self.mask is not None:
+            condition = self.text.assign(f"and {flag} {self.mask}, {condition}")
+        self.mask, self.mask_is_nonempty = condition, False
+        with self.scope():
+            yield
+        self.mask, self.mask_is_nonempty = before
+
+    @contextmanager
+    def vector(self, name: str, lanes: int) -> Iterator[None]:
+        """The variable `name` runs over `lanes` lanes at once inside."""
+        self.lanes, self.lane_var = lanes, name
+        with self.scope():
+            yield
+        self.lanes, self.lane_var = 1, ""
+
+    @contextmanager
+    def bound(self, name: str, value: int) -> Iterator[None]:
+        """The loop variable `name` is the constant `value` inside."""
+        self._const_sizes[name] = value
+        self._sizes[name] = str(value)
+        with self.scope():
+            yield
+        del self._const_sizes[name], self._sizes[name]
+
+    # -- small helpers ---------------------------------------------------------------------------
+
+    def splat(self, text: str, element: str) -> str:
+        if text[0] in "-0123456789tfu" or text == "true":
+            return f"splat ({element} {text})"
+        key = ("splat", text)
+        found = self.cached(key)
+        if found is None:
+            kind = vector_type(element, self.lanes)
+            one = self.text.assign(f"insertelement {kind} poison, {element} {text}, i64 0")
+            zeros = f"<{self.lanes} x i32> zeroinitializer"
+            found = self.text.assign(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
+            self.cache(key, found)
+        return found
+
+    def any_active(self) -> str:
+        assert self.mask is not None
+        flag = value_type(boolean, self.lanes)
+        return self.text.intrinsic(
+            f"llvm.vector.reduce.or.v{self.lanes}i1", "i1", [(flag, self.mask)]
+        )
+
+    def has_effects(self, x: Expr) -> bool:
+        """Whether evaluating `x` where it is not wanted could go wrong: a guard, or a load that is
+        not known to be in bounds."""
+        return any(
+            isinstance(n, Guard) or (isinstance(n, Load) and not self.in_bounds(n))
+            for n in walk(x)
+            if isinstance(n, Expr)
+        )
+
+    def in_bounds(self, x: Load) -> bool:
+        for index, extent in zip(x.indices, x.source.shape, strict=True):
+            if not isinstance(index, Index):
+                return False
+            if not (self.facts.nonneg(index.int_) and self.facts.lt(index.int_, extent)):
+                return False
+        return True
+
+    def may_vary(self, x: Expr) -> bool:
+        """Whether `x` may differ between lanes (conservative)."""
+        for node in walk(x):
+            if isinstance(node, Index) and self.is_varying(node.int_):
+                return True
+            if isinstance(node, Load) and self.place(node.source).lanes > 1:
+                return True
+            if isinstance(node, Var) and node.name in self._vars:
+                if self._vars[node.name].lanes > 1:
+                    return True
+        return False
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def fail_unless(self, ok: Val, error: str, message: str, values: tuple[str, ...] = ()) -> None:
+        """Leave the function with an error unless `ok` (in every active lane)."""
+        t = self.text
+        condition = ok.text
+        if ok.lanes > 1 or self.mask is not None:
+            lanes_ok = exprs.widen(self, ok)
+            bad = t.assign(f"xor {lanes_ok.type} {lanes_ok.text}, splat (i1 true)")
+            if self.mask is not None:
+                bad = t.assign(f"and {lanes_ok.type} {bad}, {self.mask}")
+            some = t.intrinsic(
+                f"llvm.vector.reduce.or.v{self.lanes}i1", "i1", [(lanes_ok.type, bad)]
+            )
+            condition = t.assign(f"xor i1 {some}, true")
+        good, bad_label = t.label("ok"), t.label("fail")
+        t.branch(condition, good, bad_label)
+        t.start(bad_label)
+        site = Site(message, error)
+        self.sites[site] = None
+        context.store_error(t, site.id, values)
+        t.line("ret i32 1")
+        t.start(good)
+
+    def leave_on_error(self, code: str) -> None:
+        t = self.text
+        good, bad = t.label("ok"), t.label("fail")
+        t.branch(t.assign(f"icmp eq i32 {code}, 0"), good, bad)
+        t.start(bad)
+        t.line(f"ret i32 {code}")
+        t.start(good)
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def statement(self, s: Stmt) -> None:
+        self.memo.clear()
+        match s:
+            case Nop():
+                pass
+            case Seq(stmts):
+                for child in stmts:
+                    self.statement(child)
+            case Store(buffer, indices, value):
+                memory.store(self, buffer, indices, exprs.emit(self, value))
+            case For():
+                self._loop(s)
+            case Alloc():
+                self._alloc(s)
+            case Let(variable, value, body):
+                self._let(variable, value, body)
+            case If():
+                self._if(s)
+            case While():
+                self._while(s)
+            case Check(cond, error, message, values):
+                shown = tuple(exprs.emit(self, v).text for v in values)
+                self.fail_unless(exprs.emit(self, cond), error, message, shown)
+            case Invoke():
+                self._invoke(s)
+            case _:
+                raise InvalidModelError(f"{self.name}: cannot emit a {type(s).__name__}")
+
+    def _loop(self, s: For) -> None:
+        self.facts.declare_index(s.var, s.extent)
+        match s.kind:
+            case "vectorized":
+                self._vectorized(s)
+            case "unrolled":
+                for k in range(self.resolve(s.extent).value):
+                    with self.bound(s.var, k):
+                        self.statement(s.body)
+            case "parallel":
+                self._parallel(s)
+            case _:
+                self._serial(s)
+
+    def _serial(self, s: For) -> None:
+        extent = self.resolve(s.extent)
+        if extent.is_const and extent.value == 1:
+            with self.bound(s.var, 0):
+                self.statement(s.body)
+            return
+        count = ints.emit_uniform(self, extent)
+        self._count_loop("0", count, s.var, s.body)
+
+    def _count_loop(self, first: str, last: str, name: str, body: Stmt) -> None:
+        """for name in [first, last): body"""
+        t = self.text
+        head, inside, done = t.label("head"), t.label("body"), t.label("done")
+        before = t.block
+        t.jump(head)
+        t.start(head)
+        i, step = t.name("i"), t.name("n")
+        latch = t.label("latch")
+        t.line(f"{i} = phi i64 [ {first}, %{before} ], [ {step}, %{latch} ]")
+        t.branch(t.assign(f"icmp slt i64 {i}, {last}"), inside, done)
+        t.start(inside)
+        self._sizes[name] = i
+        with self.scope():
+            self.statement(body)
+        del self._sizes[name]
+        t.jump(latch)
+        t.start(latch)
+        t.line(f"{step} = add nsw i64 {i}, 1")
+        t.jump(head)
+        t.start(done)
+
+    def _vectorized(self, s: For) -> None:
+        if self.lanes > 1:
+            raise InvalidModelError(f"{self.name}: a vectorized loop inside another")
+        extent = self.resolve(s.extent)
+        if extent.value == 1:
+            with self.bound(s.var, 0):
+                self.statement(s.body)
+            return
+        with self.vector(s.var, extent.value):
+            self.statement(s.body)
+
+    def _if(self, s: If) -> None:
+        c = exprs.emit(self, s.cond)
+        if c.lanes > 1:
+            with self.masked(c.text):
+                self.statement(s.then)
+            if s.otherwise is not None:
+                with self.masked(c.text, negate=True):
+                    self.statement(s.otherwise)
+            return
+        t = self.text
+        then, done = t.label("then"), t.label("done")
+        other = done if s.otherwise is None else t.label("else")
+        t.branch(c.text, then, other)
+        for label, body in ((then, s.then), (other, s.otherwise)):
+            if body is not None:
+                t.start(label)
+                with self.scope():
+                    self.statement(body)
+                t.jump(done)
+        t.start(done)
+
+    def _while(self, s: While) -> None:
+        t = self.text
+        head, inside, done = t.label("head"), t.label("body"), t.label("done")
+        t.jump(head)
+        t.start(head)
+        with self.scope():
+            t.branch(exprs.emit(self, s.cond).text, inside, done)
+            t.start(inside)
+            with self.scope():
+                self.statement(s.body)
+        t.jump(head)
+        t.start(done)
+
+    def _let(self, variable: Var, value: Expr, body: Stmt) -> None:
+        v = exprs.emit(self, value)
+        if variable.dtype is i64 and v.lanes == 1:
+            self._sizes[variable.name] = v.text
+            if isinstance(value, Index):
+                self.facts.assume_equal(var(variable.name), value.int_)
+        else:
+            self._vars[variable.name] = v
+        self.statement(body)
+        self._sizes.pop(variable.name, None)
+        self._vars.pop(variable.name, None)
+
+    def _alloc(self, s: Alloc) -> None:
+        buffer, t = s.buffer, self.text
+        if buffer.scope == "register":
+            self._register(buffer)
+            self.statement(s.body)
+        elif buffer.scope == "scratch":
+            if self.lanes > 1:
+                raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
+            size = ints.emit_uniform(self, _bytes(buffer))
+            mark = context.scratch_mark(t)
+            self._places[buffer.name] = (buffer, Place(context.scratch(self, size)))
+            self.statement(s.body)
+            context.scratch_release(t, mark)
+        elif buffer.scope == "arena":
+            size = ints.emit_uniform(self, _bytes(buffer))
+            self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
+            self.statement(s.body)
+        elif buffer.scope.startswith("output"):
+            shape = [ints.emit_uniform(self, d) for d in buffer.shape]
+            pointer = context.output(self, int(buffer.scope[6:]), buffer.dtype, shape)
+            self._places[buffer.name] = (buffer, Place(pointer))
+            self.statement(s.body)
+        else:
+            raise InvalidModelError(f"{buffer.name}: cannot allocate scope {buffer.scope!r} here")
+        del self._places[buffer.name]
+
+    def _register(self, buffer: Buffer) -> None:
+        count = 1
+        for extent in buffer.shape:
+            count *= self.resolve(extent).value
+        element = vector_type(memory_type(buffer.dtype), self.lanes)
+        align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(count * buffer.dtype.bytes)))
+        pointer = self.text.alloca(f"[{count} x {element}]", align)
+        self._places[buffer.name] = (buffer, Place(pointer, self.lanes))
+
+    def _invoke(self, s: Invoke) -> None:
+        t = self.text
+        args = [("ptr", "%ctx")]
+        for arg in s.args:
+            if isinstance(arg, BufferRef):
+                args.append(("ptr", memory.address_of(self, arg)))
+            else:
+                assert isinstance(arg, Expr)
+                args.append(("i64", exprs.emit(self, arg).text))
+        params = ", ".join(kind for kind, _ in args)
+        if s.callee not in t.module.defined:
+            t.module.declare(f"declare i32 @{s.callee}({params})")
+        actual = ", ".join(f"{kind} {text}" for kind, text in args)
+        self.leave_on_error(t.assign(f"call i32 @{s.callee}({actual})"))
+
+    # -- parallel loops --------------------------------------------------------------------------
+
+    def _parallel(self, s: For) -> None:
+        t = self.text
+        if self.lanes > 1:
+            raise InvalidModelError(f"{self.name}: a parallel loop inside a vectorized one")
+        count = ints.emit_uniform(self, self.resolve(s.extent))
+        captured = self._captures(s)
+        self._bodies += 1
+        inner = Emitter(t.module, f"{self.name}.par{self._bodies}", self.facts, self.options)
+        inner.sites = self.sites
+        inner._const_sizes = dict(self._const_sizes)
+        inner._sizes = {n: str(v) for n, v in self._const_sizes.items()}
+        closure = t.alloca(f"[{max(len(captured), 1)} x i64]", 16)
+        for k, (kind, name, _) in enumerate(captured):
+            slot = t.assign(f"getelementptr i64, ptr {closure}, i64 {k}")
+            t.line(f"store {kind} {self._captured_text(kind, name)}, ptr {slot}, align 8")
+        inner.parallel_body(s, captured)
+        grain = ints.emit_uniform(self, as_int(dict(s.notes).get("grain", 1)))
+        code = context.parallel(self, inner.name, closure, count, grain)
+        self.leave_on_error(code)
+
+    def _captured_text(self, kind: str, name: str) -> str:
+        if kind == "ptr":
+            return self._places[name][1].pointer
+        return self._sizes[name] if name in self._sizes else self._vars[name].text
+
+    def _captures(self, s: For) -> list[tuple[str, str, Any]]:
+        """(LLVM type, name, buffer or variable's type) of what the loop body uses from outside."""
+        buffers: dict[str, Buffer] = {}
+        sizes: dict[str, None] = {}
+        scalars: dict[str, DType] = {}
+        for node in walk(s):
+            if isinstance(node, Load | Store | BufferRef):
+                b = node.source if isinstance(node, Load) else node.buffer
+                buffers[b.name] = b
+                for extent in (*b.shape, *b.strides):
+                    sizes.update(dict.fromkeys(sorted(extent.names)))
+            for x in _ints_of(node):
+                sizes.update(dict.fromkeys(sorted(x.names)))
+            if isinstance(node, Var):
+                scalars[node.name] = node.dtype
+        out: list[tuple[str, str, Any]] = []
+        out += [("ptr", n, b) for n, b in buffers.items() if n in self._places]
+        names = [*sizes, *(n for n in scalars if n not in sizes)]
+        for n in names:
+            if n in self._sizes and n not in self._const_sizes:
+                out.append(("i64", n, None))
+            elif n in self._vars:
+                out.append((value_type(scalars[n], 1), n, scalars[n]))
+        return out
+
+    def parallel_body(self, s: For, captured: list[tuple[str, str, Any]]) -> None:
+        """Emit the function that runs iterations [begin, end) of the loop."""
+        t = self.text
+        for k, (kind, name, what) in enumerate(captured):
+            slot = t.assign(f"getelementptr i64, ptr %closure, i64 {k}")
+            value = t.assign(f"load {kind}, ptr {slot}, align 8")
+            if kind == "ptr":
+                self._places[name] = (what, Place(value))
+            elif what is None:
+                self._sizes[name] = value
+            else:
+                self._vars[name] = Val(value, what, 1)
+        self._count_loop("%begin", "%end", s.var, s.body)
+        t.line("ret i32 0")
+        header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
+        t.module.functions.append(t.render(header))
+
+    # -- whole functions -------------------------------------------------------------------------
+
+    def function(self, f: Function) -> None:
+        """Emit a kernel."""
+        notes = dict(f.notes)
+        noalias = set(notes.get("noalias", ()))
+        params = ["ptr %ctx"]
+        for k, b in enumerate(f.buffers):
+            attribute = " noalias" if b.name in noalias else ""
+            params.append(f"ptr{attribute} %b{k}")
+            self._places[b.name] = (b, Place(f"%b{k}"))
+        signed = set(notes.get("signed", ()))
+        for k, name in enumerate(f.sizes):
+            params.append(f"i64 %s{k}")
+            self._sizes[name] = f"%s{k}"
+            if name in signed:
+                self.facts.declare(name, min=None)
+            else:
+                self.facts.declare(name)
+        self.statement(f.body)
+        self.text.line("ret i32 0")
+        header = f"define i32 @{f.name}({', '.join(params)})"
+        self.text.module.functions.append(self.text.render(header))
+
+    def host(self, f: Function) -> None:
+        """Emit an entry point `int32 @name(ctx*)`; buffers come from the context (see context.py)."""
+        for b in f.buffers:
+            self._places[b.name] = (b, Place(context.host_buffer(self, b)))
+        self.statement(f.body)
+        self.text.line("ret i32 0")
+        self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
+
+
+class _Literals:
+    """Tells operands that are literals, which are never NaN here, from values."""
+
+    def __contains__(self, text: str) -> bool:
+        if text.startswith("splat"):
+            text = text[text.rindex(" ") + 1 : -1]
+        return text[0] != "%" and not text.startswith(("0x7FF", "0xFFF"))
+
+
+def emit_kernel(f: Function, options: Options | None = None) -> tuple[str, tuple[Site, ...]]:
+    """The LLVM IR text of a kernel, and the checks in it that can fail."""
+    module = ModuleText()
+    e = Emitter(module, f.name, Facts(), options or Options())
+    e.function(f)
+    return module.render(), tuple(e.sites)
+
+
+def emit_host(f: Function, options: Options | None = None) -> tuple[str, tuple[Site, ...]]:
+    """The LLVM IR text of a host function, and the checks in it that can fail."""
+    module = ModuleText()
+    e = Emitter(module, f.name, Facts(), options or Options())
+    e.host(f)
+    return module.render(), tuple(e.sites)
+
+
+def _bytes(buffer: Buffer) -> Int:
+    total = as_int(buffer.dtype.bytes)
+    for extent in buffer.shape:
+        total = total * extent
+    return total
+
+
+def _ints_of(node: Node) -> Iterator[Int]:
+    match node:
+        case Index(x):
+            yield x
+        case Axis(_, x):
+            yield x
+        case For():
+            yield node.extent
+        case Alloc():
+            yield from node.buffer.shape
+
+
+def _power_of_two(n: int) -> int:
+    p = 1
+    while p < n:
+        p *= 2
+    return p

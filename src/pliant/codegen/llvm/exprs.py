@@ -1,0 +1,488 @@
+"""Scalar expressions to LLVM values, in every lane of the loop that is vectorized.
+
+A value is uniform (the same in all lanes) where it can be, and becomes a vector only when it meets
+one that varies. Under a mask, loads touch memory only for active lanes and guards look only at
+these, so the branch of a `Select` that is not taken has no effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pliant.base.dtypes import DType, boolean, f32, i64
+from pliant.base.errors import UnsupportedError
+from pliant.codegen.llvm import ints, memory
+from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
+from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type
+from pliant.ir.expr import (
+    Axis, Binary, Bitcast, Cast, Const, Expr, Guard, Index, Load, Reduce, Select, Unary, Var, const,
+)  # fmt: skip
+
+from pliant.loop.reduction import COMBINE_OP
+
+if TYPE_CHECKING:
+    from pliant.codegen.llvm.emitter import Emitter
+
+
+@dataclass(frozen=True, slots=True)
+class Val:
+    """An LLVM operand of one lane (uniform) or as many as the vectorized loop has."""
+
+    text: str
+    dtype: DType
+    lanes: int
+
+    @property
+    def type(self) -> str:
+        return value_type(self.dtype, self.lanes)
+
+
+_INT_OP: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_FLOAT_OP: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_COMPARE: Final = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole"}
+_INT_COMPARE: Final = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle"}
+_UINT_COMPARE: Final = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule"}
+_LLVM_UNARY: Final = {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven",
+}  # fmt: skip
+
+
+def emit(e: Emitter, x: Expr) -> Val:
+    """The value of `x` here; computed once per statement and mask."""
+    found = e.memo.get(x)
+    if found is None:
+        found = _emit(e, x)
+        e.memo[x] = found
+    return found
+
+
+def widen(e: Emitter, v: Val) -> Val:
+    """`v` in every lane."""
+    if v.lanes == e.lanes:
+        return v
+    return Val(e.splat(v.text, scalar_type(v.dtype)), v.dtype, e.lanes)
+
+
+def _together(e: Emitter, *values: Val) -> tuple[Val, ...]:
+    lanes = max(v.lanes for v in values)
+    return values if lanes == 1 else tuple(widen(e, v) for v in values)
+
+
+def _emit(e: Emitter, x: Expr) -> Val:
+    match x:
+        case Const():
+            return Val(literal(x), x.dtype, 1)
+        case Index(i):
+            if e.is_varying(i):
+                return Val(ints.emit_varying(e, i), i64, e.lanes)
+            return Val(ints.emit_uniform(e, i), i64, 1)
+        case Var(name, dtype):
+            return e.variable(name, dtype)
+        case Load():
+            return memory.load(e, x)
+        case Unary(op, a):
+            return _unary(e, op, emit(e, a))
+        case Binary(op, a, b):
+            va, vb = _together(e, emit(e, a), emit(e, b))
+            return binary(e, op, va, vb)
+        case Select(cond, a, b):
+            return _select(e, cond, a, b)
+        case Cast(to, a):
+            return cast(e, emit(e, a), to)
+        case Bitcast(to, a):
+            v = emit(e, a)
+            out = Val("", to, v.lanes)
+            return Val(e.text.assign(f"bitcast {v.type} {v.text} to {out.type}"), to, v.lanes)
+        case Guard():
+            return _guard(e, x)
+        case Reduce():
+            return _reduce(e, x)
+    raise AssertionError(x)
+
+
+def _narrow(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits == 16
+
+
+def _unary(e: Emitter, op: str, v: Val) -> Val:
+    t = e.text
+    if op == "isnan":
+        return Val(t.assign(f"fcmp uno {v.type} {v.text}, {v.text}"), boolean, v.lanes)
+    if op == "not":
+        ones = literal(const(True, boolean) if v.dtype is boolean else const(0, v.dtype), v.lanes)
+        if v.dtype is not boolean:
+            ones = "-1" if v.lanes == 1 else f"splat ({scalar_type(v.dtype)} -1)"
+        return Val(t.assign(f"xor {v.type} {v.text}, {ones}"), v.dtype, v.lanes)
+    if v.dtype.is_int or v.dtype is boolean:
+        return _int_unary(e, op, v)
+    if op == "neg":
+        return Val(t.assign(f"fneg {v.type} {v.text}"), v.dtype, v.lanes)
+    if op == "abs":
+        return _llvm(e, "fabs", v)
+    if op == "isinf":
+        wide = cast(e, v, f32) if _narrow(v.dtype) else v
+        size = _llvm(e, "fabs", wide)
+        inf = literal(const(float("inf"), wide.dtype), v.lanes)
+        return Val(t.assign(f"fcmp oeq {size.type} {size.text}, {inf}"), boolean, v.lanes)
+    if _narrow(v.dtype):
+        return cast(e, _unary(e, op, cast(e, v, f32)), v.dtype)
+    if op == "sign":
+        return _float_sign(e, v)
+    if op in _LLVM_UNARY:
+        return _llvm(e, _LLVM_UNARY[op], v)
+    return call_math(e, op, v)
+
+
+def _int_unary(e: Emitter, op: str, v: Val) -> Val:
+    t = e.text
+    zero = literal(const(0, v.dtype), v.lanes)
+    if op == "neg":
+        return Val(t.assign(f"sub {v.type} {zero}, {v.text}"), v.dtype, v.lanes)
+    if v.dtype.kind == "uint" or v.dtype is boolean:
+        if op == "abs" or v.dtype is boolean:
+            return v
+        some = t.assign(f"icmp ne {v.type} {v.text}, {zero}")
+        flag = value_type(boolean, v.lanes)
+        return Val(t.assign(f"zext {flag} {some} to {v.type}"), v.dtype, v.lanes)
+    if op == "abs":
+        args = [(v.type, v.text), ("i1", "false")]
+        name = f"llvm.abs.{mangle(scalar_type(v.dtype), v.lanes)}"
+        return Val(t.intrinsic(name, v.type, args), v.dtype, v.lanes)
+    if op == "sign":
+        one, minus = literal(const(1, v.dtype), v.lanes), literal(const(-1, v.dtype), v.lanes)
+        name = mangle(scalar_type(v.dtype), v.lanes)
+        low = t.intrinsic(f"llvm.smax.{name}", v.type, [(v.type, v.text), (v.type, minus)])
+        high = t.intrinsic(f"llvm.smin.{name}", v.type, [(v.type, low), (v.type, one)])
+        return Val(high, v.dtype, v.lanes)
+    raise AssertionError(op)
+
+
+def _float_sign(e: Emitter, v: Val) -> Val:
+    """-1, 0 or 1; zeros and NaN are passed through."""
+    t, zero = e.text, literal(const(0.0, v.dtype), v.lanes)
+    one = literal(const(1.0, v.dtype), v.lanes)
+    name = f"llvm.copysign.{mangle(scalar_type(v.dtype), v.lanes)}"
+    signed = t.intrinsic(name, v.type, [(v.type, one), (v.type, v.text)])
+    number = t.assign(f"fcmp one {v.type} {v.text}, {zero}")
+    flag = value_type(boolean, v.lanes)
+    out = t.assign(f"select {flag} {number}, {v.type} {signed}, {v.type} {v.text}")
+    return Val(out, v.dtype, v.lanes)
+
+
+def _llvm(e: Emitter, name: str, v: Val) -> Val:
+    full = f"llvm.{name}.{mangle(scalar_type(v.dtype), v.lanes)}"
+    return Val(e.text.intrinsic(full, v.type, [(v.type, v.text)]), v.dtype, v.lanes)
+
+
+def call_math(e: Emitter, name: str, *args: Val) -> Val:
+    """Call one of our elementary functions, defining it in this module on first use."""
+    if name not in MATH_FUNCTIONS:
+        raise UnsupportedError(f"no function {name!r}")
+    dtype, lanes = args[0].dtype, args[0].lanes
+    fn = math_function(name, dtype, lanes)
+    _define(e, fn)
+    actual = ", ".join(f"{a.type} {a.text}" for a in args)
+    return Val(e.text.assign(f"call fastcc {args[0].type} @{fn.symbol}({actual})"), dtype, lanes)
+
+
+def _define(e: Emitter, fn: MathFunction) -> None:
+    module = e.text.module
+    if fn.symbol in module.defined:
+        return
+    module.defined.add(fn.symbol)
+    for needed in fn.requires:
+        _define(e, needed)
+    for line in fn.declares:
+        module.declare(line)
+    module.functions.append(fn.definition)
+
+
+def binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    """An operator on two values of one type and lane count."""
+    if a.dtype.is_float:
+        return _float_binary(e, op, a, b)
+    return _int_binary(e, op, a, b)
+
+
+def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    t = e.text
+    if op in _FLOAT_COMPARE:
+        out = t.assign(f"fcmp {_FLOAT_COMPARE[op]} {a.type} {a.text}, {b.text}")
+        return Val(out, boolean, a.lanes)
+    if _narrow(a.dtype):
+        wide = binary(e, op, cast(e, a, f32), cast(e, b, f32))
+        return cast(e, wide, a.dtype)
+    if op in _FLOAT_OP:
+        out = t.assign(f"{_FLOAT_OP[op]} {e.flags}{a.type} {a.text}, {b.text}")
+        return Val(out, a.dtype, a.lanes)
+    match op:
+        case "max" | "min":
+            return _extreme(e, op, a, b)
+        case "fmax" | "fmin":
+            name = "maxnum" if op == "fmax" else "minnum"
+            full = f"llvm.{name}.{mangle(scalar_type(a.dtype), a.lanes)}"
+            args = [(a.type, a.text), (b.type, b.text)]
+            return Val(t.intrinsic(full, a.type, args), a.dtype, a.lanes)
+        case "pow" | "atan2":
+            return call_math(e, op, a, b)
+        case "truncmod":
+            return Val(t.assign(f"frem {a.type} {a.text}, {b.text}"), a.dtype, a.lanes)
+        case "truncdiv":
+            quotient = Val(t.assign(f"fdiv {a.type} {a.text}, {b.text}"), a.dtype, a.lanes)
+            return _llvm(e, "trunc", quotient)
+        case "floormod":
+            return _float_floormod(e, a, b)
+        case "floordiv":
+            return _float_floordiv(e, a, b)
+    raise AssertionError(op)
+
+
+def _float_floormod(e: Emitter, a: Val, b: Val) -> Val:
+    """Python's %: the sign of the divisor."""
+    t, zero = e.text, literal(const(0.0, a.dtype), a.lanes)
+    flag = value_type(boolean, a.lanes)
+    r = t.assign(f"frem {a.type} {a.text}, {b.text}")
+    some = t.assign(f"fcmp une {a.type} {r}, {zero}")
+    r_neg = t.assign(f"fcmp olt {a.type} {r}, {zero}")
+    b_neg = t.assign(f"fcmp olt {a.type} {b.text}, {zero}")
+    differ = t.assign(f"xor {flag} {r_neg}, {b_neg}")
+    fix = t.assign(f"and {flag} {some}, {differ}")
+    moved = t.assign(f"fadd {a.type} {r}, {b.text}")
+    out = t.assign(f"select {flag} {fix}, {a.type} {moved}, {a.type} {r}")
+    return Val(out, a.dtype, a.lanes)
+
+
+def _float_floordiv(e: Emitter, a: Val, b: Val) -> Val:
+    """The floor of the exact quotient: (a - a % b) / b, rounded to the nearest integer."""
+    t = e.text
+    r = _float_floormod(e, a, b)
+    exact = t.assign(f"fsub {a.type} {a.text}, {r.text}")
+    quotient = Val(t.assign(f"fdiv {a.type} {exact}, {b.text}"), a.dtype, a.lanes)
+    rounded = _llvm(e, "round", quotient)
+    zero = literal(const(0.0, a.dtype), a.lanes)
+    by_zero = t.assign(f"fcmp oeq {a.type} {b.text}, {zero}")
+    plain = t.assign(f"fdiv {a.type} {a.text}, {b.text}")
+    flag = value_type(boolean, a.lanes)
+    out = t.assign(f"select {flag} {by_zero}, {a.type} {plain}, {a.type} {rounded.text}")
+    return Val(out, a.dtype, a.lanes)
+
+
+def _extreme(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    """min or max, NaN if either is NaN.
+
+    `select(a > b, a, b)` is one instruction that gives b where either is NaN; only a NaN in `a`
+    needs care. A literal operand goes first, where it cannot be one.
+    """
+    t, flag = e.text, value_type(boolean, a.lanes)
+    if b.text in e.literals:
+        a, b = b, a
+    compare = "ogt" if op == "max" else "olt"
+    better = t.assign(f"fcmp {compare} {a.type} {a.text}, {b.text}")
+    best = t.assign(f"select {flag} {better}, {a.type} {a.text}, {a.type} {b.text}")
+    if a.text not in e.literals:
+        nan = t.assign(f"fcmp uno {a.type} {a.text}, {a.text}")
+        best = t.assign(f"select {flag} {nan}, {a.type} {a.text}, {a.type} {best}")
+    return Val(best, a.dtype, a.lanes)
+
+
+def _int_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    t = e.text
+    signed = a.dtype.kind == "int"
+    if op in _INT_COMPARE:
+        how = (_INT_COMPARE if signed else _UINT_COMPARE)[op]
+        return Val(t.assign(f"icmp {how} {a.type} {a.text}, {b.text}"), boolean, a.lanes)
+    if a.dtype is boolean:
+        as_bits = {"max": "or", "add": "or", "min": "and", "mul": "and", "fmax": "or",
+                   "fmin": "and", "sub": "xor"}  # fmt: skip
+        op = as_bits.get(op, op)
+    if op in _INT_OP:
+        return Val(t.assign(f"{_INT_OP[op]} {a.type} {a.text}, {b.text}"), a.dtype, a.lanes)
+    if op in ("min", "max", "fmin", "fmax"):
+        name = ("s" if signed else "u") + op[-3:]
+        full = f"llvm.{name}.{mangle(scalar_type(a.dtype), a.lanes)}"
+        args = [(a.type, a.text), (b.type, b.text)]
+        return Val(t.intrinsic(full, a.type, args), a.dtype, a.lanes)
+    if op in ("shl", "shr"):
+        mask = literal(const(a.dtype.bits - 1, a.dtype), a.lanes)
+        count = t.assign(f"and {a.type} {b.text}, {mask}")
+        how = "shl" if op == "shl" else "ashr" if signed else "lshr"
+        return Val(t.assign(f"{how} {a.type} {a.text}, {count}"), a.dtype, a.lanes)
+    if op in ("floordiv", "truncdiv", "floormod", "truncmod"):
+        return _int_divide(e, op, a, b)
+    if op == "pow":
+        return _int_pow(e, a, b)
+    raise AssertionError(op)
+
+
+def _int_divide(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    """Integer division that cannot trap: by 0 (legal only in masked lanes) and min / -1 (wraps)."""
+    t, flag = e.text, value_type(boolean, a.lanes)
+    zero, one = literal(const(0, a.dtype), a.lanes), literal(const(1, a.dtype), a.lanes)
+    signed = a.dtype.kind == "int"
+    bad = t.assign(f"icmp eq {a.type} {b.text}, {zero}")
+    if signed:
+        minus = literal(const(-1, a.dtype), a.lanes)
+        negate = t.assign(f"icmp eq {a.type} {b.text}, {minus}")
+        bad = t.assign(f"or {flag} {bad}, {negate}")
+    d = t.assign(f"select {flag} {bad}, {a.type} {one}, {a.type} {b.text}")
+    prefix = "s" if signed else "u"
+    q = t.assign(f"{prefix}div {a.type} {a.text}, {d}")
+    r = t.assign(f"{prefix}rem {a.type} {a.text}, {d}")
+    if signed:
+        opposite = t.assign(f"sub {a.type} {zero}, {a.text}")
+        q = t.assign(f"select {flag} {negate}, {a.type} {opposite}, {a.type} {q}")
+        if op.startswith("floor"):
+            some = t.assign(f"icmp ne {a.type} {r}, {zero}")
+            mixed = t.assign(f"xor {a.type} {r}, {d}")
+            differ = t.assign(f"icmp slt {a.type} {mixed}, {zero}")
+            fix = t.assign(f"and {flag} {some}, {differ}")
+            less, more = t.assign(f"sub {a.type} {q}, {one}"), t.assign(f"add {a.type} {r}, {d}")
+            q = t.assign(f"select {flag} {fix}, {a.type} {less}, {a.type} {q}")
+            r = t.assign(f"select {flag} {fix}, {a.type} {more}, {a.type} {r}")
+    return Val(q if op.endswith("div") else r, a.dtype, a.lanes)
+
+
+def _int_pow(e: Emitter, a: Val, b: Val) -> Val:
+    """Repeated squaring over the exponent's bits, wrapping; negative exponents give 0, 1 or -1."""
+    t, kind, flag = e.text, a.type, value_type(boolean, a.lanes)
+    one, zero = literal(const(1, a.dtype), a.lanes), literal(const(0, a.dtype), a.lanes)
+    result, base, exponent = one, a.text, b.text
+    if a.dtype.kind == "int":  # only 1 and -1 have integer inverses; they are their own
+        minus = literal(const(-1, a.dtype), a.lanes)
+        unit = t.assign(f"icmp eq {kind} {base}, {one}")
+        unit_neg = t.assign(f"icmp eq {kind} {base}, {minus}")
+        own = t.assign(f"or {flag} {unit}, {unit_neg}")
+        negative = t.assign(f"icmp slt {kind} {exponent}, {zero}")
+        gone = t.assign(f"xor {flag} {own}, {literal(const(True, boolean), a.lanes)}")
+        gone = t.assign(f"and {flag} {negative}, {gone}")
+        base = t.assign(f"select {flag} {gone}, {kind} {zero}, {kind} {base}")
+        odd = t.assign(f"and {kind} {exponent}, {one}")
+        flipped = t.assign(f"select {flag} {own}, {kind} {odd}, {kind} {one}")
+        exponent = t.assign(f"select {flag} {negative}, {kind} {flipped}, {kind} {exponent}")
+    for bit in range(a.dtype.bits - (a.dtype.kind == "int")):
+        shift = literal(const(bit, a.dtype), a.lanes)
+        moved = t.assign(f"lshr {kind} {exponent}, {shift}")
+        low = t.assign(f"and {kind} {moved}, {one}")
+        take = t.assign(f"icmp ne {kind} {low}, {zero}")
+        product = t.assign(f"mul {kind} {result}, {base}")
+        result = t.assign(f"select {flag} {take}, {kind} {product}, {kind} {result}")
+        base = t.assign(f"mul {kind} {base}, {base}")
+    return Val(result, a.dtype, a.lanes)
+
+
+def cast(e: Emitter, v: Val, to: DType) -> Val:
+    """Convert. Float to int saturates and sends NaN to 0; int to int wraps; to bool is `!= 0`."""
+    if v.dtype is to:
+        return v
+    t, out = e.text, Val("", to, v.lanes).type
+    src = v.dtype
+
+    def done(instruction: str) -> Val:
+        return Val(t.assign(f"{instruction} {v.type} {v.text} to {out}"), to, v.lanes)
+
+    if to is boolean:
+        zero = literal(const(0, src), v.lanes)
+        how = "fcmp une" if src.is_float else "icmp ne"
+        return Val(t.assign(f"{how} {v.type} {v.text}, {zero}"), boolean, v.lanes)
+    if src.is_float and to.is_float:
+        if src.bits == to.bits or (to.name == "bf16" and src.bits == 64):
+            return cast(e, cast(e, v, f32), to)
+        return done("fpext" if to.bits > src.bits else "fptrunc")
+    if src.is_float:
+        if _narrow(src):
+            return cast(e, cast(e, v, f32), to)
+        sign = "u" if to.kind == "uint" else "s"
+        result = mangle(scalar_type(to), v.lanes)
+        name = f"llvm.fpto{sign}i.sat.{result}.{mangle(scalar_type(src), v.lanes)}"
+        return Val(t.intrinsic(name, out, [(v.type, v.text)]), to, v.lanes)
+    signed = src.kind == "int"
+    if to.is_float:
+        if _narrow(to) and src.bits > 16:
+            return cast(e, cast(e, v, f32), to)
+        return done("sitofp" if signed else "uitofp")
+    if to.bits == src.bits:
+        return Val(v.text, to, v.lanes)
+    return done("trunc" if to.bits < src.bits else "sext" if signed else "zext")
+
+
+def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
+    c = emit(e, cond)
+    if not e.has_effects(a) and not e.has_effects(b):
+        va, vb = emit(e, a), emit(e, b)
+    elif c.lanes == 1:
+        return _branch(e, c, a, b)
+    else:
+        with e.masked(c.text):
+            va = emit(e, a)
+        with e.masked(c.text, negate=True):
+            vb = emit(e, b)
+    lanes = max(c.lanes, va.lanes, vb.lanes)
+    if lanes > 1:
+        va, vb = widen(e, va), widen(e, vb)
+    out = e.text.assign(f"select {c.type} {c.text}, {va.type} {va.text}, {vb.type} {vb.text}")
+    return Val(out, va.dtype, lanes)
+
+
+def _branch(e: Emitter, c: Val, a: Expr, b: Expr) -> Val:
+    """A uniform condition: only one side runs."""
+    t = e.text
+    then, other, join = t.label("then"), t.label("else"), t.label("join")
+    t.branch(c.text, then, other)
+    varies = e.lanes > 1 and (e.may_vary(a) or e.may_vary(b))
+    arms: list[tuple[str, str]] = []
+    for label, x in ((then, a), (other, b)):
+        t.start(label)
+        with e.scope():
+            v = emit(e, x)
+            if varies:
+                v = widen(e, v)
+        arms.append((v.text, t.block))
+        t.jump(join)
+    t.start(join)
+    kind = value_type(a.dtype, e.lanes if varies else 1)
+    return Val(t.phi(kind, *arms), a.dtype, e.lanes if varies else 1)
+
+
+def _guard(e: Emitter, x: Guard) -> Val:
+    e.fail_unless(emit(e, x.cond), "ShapeError", x.message)
+    return emit(e, x.value)
+
+
+def _reduce(e: Emitter, x: Reduce) -> Val:
+    """A reduction over a constant number of values, as a balanced tree."""
+    (axis,) = x.axes
+    count = axis.extent.value
+    op = COMBINE_OP[x.combiner]
+    if e.lanes == 1 and count in (4, 8, 16, 32):
+        return _reduce_lanes(e, axis, op, x.body)
+    values: list[Val] = []
+    for k in range(count):
+        with e.bound(axis.var, k):
+            values.append(emit(e, x.body))
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        paired = [binary(e, op, *_together(e, a, b)) for a, b in zip(values, values[half:])]  # noqa: B905
+        values = paired + values[len(paired) : half]
+    return values[0]
+
+
+def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
+    """All values as one vector, then halved until one is left."""
+    count = axis.extent.value
+    with e.vector(axis.var, count):
+        v = widen(e, emit(e, body))
+    while count > 2:
+        half = count // 2
+        low, high = (
+            Val(_part(e, v, range(start, start + half)), v.dtype, half) for start in (0, half)
+        )
+        v, count = binary(e, op, low, high), half
+    ends = (e.text.assign(f"extractelement {v.type} {v.text}, i64 {k}") for k in (0, 1))
+    low, high = (Val(text, v.dtype, 1) for text in ends)
+    return binary(e, op, low, high)
+
+
+def _part(e: Emitter, v: Val, lanes: range) -> str:
+    mask = ", ".join(f"i32 {k}" for k in lanes)
+    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, <{len(lanes)} x i32> <{mask}>")

@@ -1,0 +1,100 @@
+"""Symbolic integers to i64 values, uniform or one per lane.
+
+Sizes and indices are i64. Floor division by something >= 1 is an unsigned division where the
+dividend is provably non-negative, else a signed one with a correction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pliant.codegen.llvm.types import vector_type
+from pliant.sym.atoms import DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
+from pliant.sym.expr import Int
+
+if TYPE_CHECKING:
+    from pliant.codegen.llvm.emitter import Emitter
+
+
+def emit_uniform(e: Emitter, x: Int) -> str:
+    """`x` as an i64 that is the same in every lane."""
+    return _emit(e, x, 1)
+
+
+def emit_varying(e: Emitter, x: Int) -> str:
+    """`x` as a vector of i64, one per lane of the loop that is vectorized."""
+    return _emit(e, x, e.lanes)
+
+
+def _emit(e: Emitter, x: Int, lanes: int) -> str:
+    if x.is_const:
+        return str(x.value) if lanes == 1 else f"splat (i64 {x.value})"
+    if lanes > 1 and not e.is_varying(x):
+        return e.splat(_emit(e, x, 1), "i64")
+    key = (x, lanes)
+    found = e.cached(key)
+    if found is None:
+        found = _sum(e, x, lanes)
+        e.cache(key, found)
+    return found
+
+
+def _sum(e: Emitter, x: Int, lanes: int) -> str:
+    kind = vector_type("i64", lanes)
+    total: str | None = None
+    for coefficient, factors in x.terms():
+        term: str | None = None
+        for atom, power in factors:
+            value = _atom(e, atom, lanes)
+            for _ in range(power):
+                term = value if term is None else e.text.assign(f"mul nsw {kind} {term}, {value}")
+        if term is None:
+            term = str(coefficient) if lanes == 1 else f"splat (i64 {coefficient})"
+        elif coefficient != 1:
+            c = str(coefficient) if lanes == 1 else f"splat (i64 {coefficient})"
+            term = e.text.assign(f"mul nsw {kind} {term}, {c}")
+        total = term if total is None else e.text.assign(f"add nsw {kind} {total}, {term}")
+    assert total is not None  # zero is a constant
+    return total
+
+
+def _atom(e: Emitter, atom: object, lanes: int) -> str:
+    kind = vector_type("i64", lanes)
+    match atom:
+        case VarAtom(name):
+            if lanes > 1 and name != e.lane_var:
+                return e.splat(e.size(name, 1), "i64")
+            return e.size(name, lanes)
+        case DivAtom(num, den):
+            quotient, _ = _divide(e, num, den, lanes)
+            return quotient
+        case ModAtom(num, den):
+            _, remainder = _divide(e, num, den, lanes)
+            return remainder
+        case MinAtom(args) | MaxAtom(args):
+            op = "smin" if isinstance(atom, MinAtom) else "smax"
+            suffix = "i64" if lanes == 1 else f"v{lanes}i64"
+            value = _emit(e, args[0], lanes)
+            for other in args[1:]:
+                second = _emit(e, other, lanes)
+                value = e.text.intrinsic(
+                    f"llvm.{op}.{suffix}", kind, [(kind, value), (kind, second)]
+                )
+            return value
+    raise AssertionError(atom)
+
+
+def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
+    """Floor quotient and remainder; the divisor is >= 1."""
+    kind = vector_type("i64", lanes)
+    n, d = _emit(e, num, lanes), _emit(e, den, lanes)
+    t = e.text
+    if e.facts.nonneg(num):
+        return t.assign(f"udiv {kind} {n}, {d}"), t.assign(f"urem {kind} {n}, {d}")
+    zero = "0" if lanes == 1 else "zeroinitializer"
+    q, r = t.assign(f"sdiv {kind} {n}, {d}"), t.assign(f"srem {kind} {n}, {d}")
+    below = t.assign(f"icmp slt {kind} {r}, {zero}")
+    flag = vector_type("i1", lanes)
+    less = t.assign(f"sext {flag} {below} to {kind}")
+    shift = t.assign(f"and {kind} {less}, {d}")
+    return t.assign(f"add {kind} {q}, {less}"), t.assign(f"add {kind} {r}, {shift}")

@@ -1,0 +1,154 @@
+"""exp, exp2, expm1 and sigmoid.
+
+exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2 (Cody and Waite's reduction: ln 2 is
+split so that n * LN2_HIGH is exact). exp(r) is a minimax polynomial. 2^n is applied as two factors
+made by integer shifts, so that results overflow to infinity and underflow gradually by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pliant.base.dtypes import DType, f32, f64
+from pliant.codegen.llvm.math import coefficients as table
+from pliant.codegen.llvm.math.builder import Builder, Value, horner
+
+LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpData:
+    """Constants of one format. ln 2 = high + low, high short enough that n * high is exact."""
+
+    ln2_high: float
+    ln2_low: float
+    lowest: float
+    highest: float
+    exp: tuple[float, ...]
+    expm1: tuple[float, ...]
+    exp2: tuple[float, ...]
+    expm1_lowest: float
+
+
+DATA: Final[dict[DType, ExpData]] = {
+    f32: ExpData(
+        ln2_high=float.fromhex("0x1.62e4p-1"),
+        ln2_low=float.fromhex("0x1.7f7d1cf79abcap-20"),
+        lowest=-104.0,
+        highest=89.0,
+        exp=table.EXPM1_F32,
+        expm1=table.EXPM1_F32,
+        exp2=table.EXP2_F32,
+        expm1_lowest=-20.0,
+    ),
+    f64: ExpData(
+        ln2_high=float.fromhex("0x1.62e42fefap-1"),
+        ln2_low=float.fromhex("0x1.cf79abc9e3b3ap-40"),
+        lowest=-746.0,
+        highest=710.0,
+        exp=table.EXP_F64,
+        expm1=table.EXPM1_F64,
+        exp2=table.EXP2_F64,
+        expm1_lowest=-40.0,
+    ),
+}
+
+
+def reduce(x: Value, offset: int) -> tuple[Value, Value]:
+    """(t, r): the low bits of the float t hold n + offset as an integer, and x = n ln 2 + r."""
+    b = x.builder
+    data = DATA[b.dtype]
+    magic = b.format.rounding + offset
+    t = x.mad(LOG2_E, magic)
+    n = t - magic
+    r = n.mad(-data.ln2_high, x)
+    return t, n.mad(-data.ln2_low, r)
+
+
+def power_of_two(t: Value) -> Value:
+    """2^(k - bias) where the low bits of t hold k, for 0 < k < 2 bias + 1."""
+    return (t.as_int() << t.builder.format.mantissa).as_float()
+
+
+def scale(p: Value, t: Value) -> Value:
+    """p 2^(k - 2 bias) where the low bits of t hold k >= 0; rounds (or overflows) once."""
+    mantissa = p.builder.format.mantissa
+    k = t.as_int()
+    half = k.lshr(1)
+    first = (half << mantissa).as_float()
+    second = ((k - half) << mantissa).as_float()
+    return p * first * second
+
+
+def exp_polynomial(r: Value, c: tuple[float, ...]) -> Value:
+    """exp(r) = 1 + r + r^2 P(r) for |r| <= ln 2 / 2."""
+    return horner(r, (1.0, 1.0, *c))
+
+
+def expm1_polynomial(r: Value, c: tuple[float, ...]) -> Value:
+    """exp(r) - 1 = r + r^2 P(r): r is added last, so that the error is relative to r."""
+    return (r * r).mad(horner(r, c), r)
+
+
+def exp(b: Builder, x: Value) -> Value:
+    data = DATA[b.dtype]
+    t, r = reduce(x.at_most(data.highest).at_least(data.lowest), 2 * b.format.bias)
+    return scale(exp_polynomial(r, data.exp), t)
+
+
+def exp_of_negative(x: Value) -> Value:
+    """exp(x) for x <= 0 or NaN, with gradual underflow."""
+    data = DATA[x.builder.dtype]
+    t, r = reduce(x.at_least(data.lowest), 2 * x.builder.format.bias)
+    return scale(exp_polynomial(r, data.exp), t)
+
+
+def exp2(b: Builder, x: Value) -> Value:
+    data = DATA[b.dtype]
+    bias, mantissa = b.format.bias, b.format.mantissa
+    x = x.at_most(float(bias + 2)).at_least(float(-bias - mantissa - 1))
+    magic = b.format.rounding + 2 * bias
+    t = x + magic
+    r = x - (t - magic)
+    return scale(horner(r, (1.0, *data.exp2)), t)
+
+
+def expm1_scaled(x: Value, offset: int) -> tuple[Value, Value]:
+    """(p, s): exp(x) = 2^(bias - offset) s (1 + p) with s a power of two; x is not clamped."""
+    t, r = reduce(x, offset)
+    return expm1_polynomial(r, DATA[x.builder.dtype].expm1), power_of_two(t)
+
+
+def expm1(b: Builder, x: Value) -> Value:
+    """2^n (1 + p) - 1 = 2 (s p + (s - 1/2)) with s = 2^(n - 1), which is finite for n = 128."""
+    data = DATA[b.dtype]
+    clamped = x.at_most(data.highest).at_least(data.expm1_lowest)
+    p, s = expm1_scaled(clamped, b.format.bias - 1)
+    y = s.mad(p, s - 0.5)
+    tiny = x.abs() < 2.0 ** (-b.format.mantissa - 2)
+    return tiny.select(x, y + y)
+
+
+def expm1_of_negative(x: Value) -> Value:
+    """exp(x) - 1 for expm1_lowest <= x <= 0 or NaN, accurate to an ulp near 0."""
+    p, s = expm1_scaled(x, x.builder.format.bias)
+    return s.mad(p, s - 1.0)
+
+
+def half_expm1(x: Value) -> Value:
+    """(exp(x) - 1) / 2, likewise, for 0 <= x <= highest."""
+    p, s = expm1_scaled(x, x.builder.format.bias - 1)
+    return s.mad(p, s - 0.5)
+
+
+def sigmoid(b: Builder, x: Value) -> Value:
+    """1 - r for x >= 0 and e - e r for x < 0, with e = exp(-|x|) <= 1 and r = e / (1 + e).
+
+    The sums are dominated by their exact or nearly exact first term; a plain quotient would add up
+    three roundings.
+    """
+    e = exp_of_negative(-x.abs())
+    r = e / (e + 1.0)
+    first = (x < 0.0).select(e, 1.0)
+    return (-r).mad(first, first)

@@ -1,0 +1,101 @@
+"""The table of vector elementary functions and their definitions as LLVM IR text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
+
+from pliant.base.dtypes import DType
+from pliant.base.errors import UnsupportedError
+from pliant.codegen.llvm.math import erf, exp, hyperbolic, log, pow, reduce_huge, trig
+from pliant.codegen.llvm.math.builder import Builder, Value
+
+
+@dataclass(frozen=True, slots=True)
+class MathFunction:
+    """One function at one type and width. `definition` needs `declares` and all of `requires`."""
+
+    symbol: str
+    definition: str
+    declares: tuple[str, ...]
+    requires: tuple[MathFunction, ...]
+
+
+def rsqrt(b: Builder, x: Value) -> Value:
+    """1 / sqrt(x), both correctly rounded."""
+    return 1.0 / x.sqrt()
+
+
+Unary = Callable[[Builder, Value], Value]
+Binary = Callable[[Builder, Value, Value], Value]
+
+_UNARY: Final[dict[str, Unary]] = {
+    "exp": exp.exp,
+    "exp2": exp.exp2,
+    "expm1": exp.expm1,
+    "sigmoid": exp.sigmoid,
+    "log": log.log,
+    "log2": log.log2,
+    "log10": log.log10,
+    "log1p": log.log1p,
+    "tanh": hyperbolic.tanh,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
+    "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh,
+    "erf": erf.erf,
+    "erfc": erf.erfc,
+    "sin": trig.sin,
+    "cos": trig.cos,
+    "tan": trig.tan,
+    "asin": trig.asin,
+    "acos": trig.acos,
+    "atan": trig.atan,
+    "rsqrt": rsqrt,
+}
+_BINARY: Final[dict[str, Binary]] = {"atan2": trig.atan2, "pow": pow.pow}
+
+MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
+    dict.fromkeys(_UNARY, 1) | dict.fromkeys(_BINARY, 2)
+)
+"""Name of every function -> number of its arguments."""
+
+
+@lru_cache(maxsize=None)
+def math_function(name: str, dtype: DType, lanes: int) -> MathFunction:
+    """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64."""
+    if name not in MATH_FUNCTIONS:
+        raise UnsupportedError(f"no elementary function {name!r}; known: {', '.join(MATH_FUNCTIONS)}")
+    symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
+    b = Builder(symbol, dtype, lanes, MATH_FUNCTIONS[name])
+    if name in _UNARY:
+        result = _UNARY[name](b, *b.params)
+    else:
+        result = _BINARY[name](b, *b.params)
+    requires = (_huge_reduction(dtype, lanes),) if b.requires else ()
+    return MathFunction(symbol, b.define(result), tuple(b.declares), requires)
+
+
+def definitions(functions: Iterable[MathFunction]) -> str:
+    """Module text with these functions and all they require, each once."""
+    found: dict[str, MathFunction] = {}
+    pending = list(functions)[::-1]
+    while pending:
+        function = pending.pop()
+        if function.symbol not in found:
+            found[function.symbol] = function
+            pending += function.requires[::-1]
+    declares = sorted({line for f in found.values() for line in f.declares})
+    return "\n".join([*declares, "", *(f.definition for f in found.values())])
+
+
+@lru_cache(maxsize=None)
+def _huge_reduction(dtype: DType, lanes: int) -> MathFunction:
+    text, declares = reduce_huge.define_lane(dtype)
+    lane = MathFunction(reduce_huge.lane_symbol(dtype), text, declares, ())
+    symbol = reduce_huge.symbol(dtype, lanes)
+    return MathFunction(symbol, reduce_huge.define_lanes(dtype, lanes), (), (lane,))

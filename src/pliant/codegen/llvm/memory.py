@@ -1,0 +1,224 @@
+"""Loads, stores and addresses.
+
+Along the vectorized loop an access is uniform, contiguous, or a gather/scatter, told from the
+coefficient of the loop variable in the element's offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pliant.base.dtypes import DType, boolean, i64
+from pliant.base.errors import InvalidModelError
+from pliant.codegen.llvm import exprs, ints
+from pliant.codegen.llvm.types import memory_type, mangle, value_type, vector_type
+from pliant.ir.expr import Expr, Index, Load
+from pliant.loop.stmt import Buffer, BufferRef
+from pliant.sym.expr import Int, as_int
+
+if TYPE_CHECKING:
+    from pliant.codegen.llvm.emitter import Emitter
+    from pliant.codegen.llvm.exprs import Val
+
+
+def load(e: Emitter, x: Load) -> Val:
+    """An element, or one per lane."""
+    buffer: Buffer = x.source
+    place = e.place(buffer)
+    if place.lanes > 1:  # private to each lane: memory holds vectors
+        offset = ints.emit_uniform(e, _affine(buffer, x.indices))
+        return _read(e, _address(e, place.pointer, offset, buffer.dtype, place.lanes), buffer,
+                     place.lanes, None)  # fmt: skip
+    offset, stride = offset_of(e, buffer, x.indices)
+    if stride == 0:
+        return _uniform_load(e, buffer, place.pointer, offset)
+    if stride == 1:
+        address = _address(e, place.pointer, offset, buffer.dtype)
+        return _read(e, address, buffer, e.lanes, e.mask)
+    return _gather(e, buffer, place.pointer, offset)
+
+
+def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> None:
+    """Write one element, or one per active lane."""
+    place = e.place(buffer)
+    if place.lanes > 1:
+        offset = ints.emit_uniform(e, _affine(buffer, indices))
+        address = _address(e, place.pointer, offset, buffer.dtype, place.lanes)
+        value = exprs.widen(e, value)
+        if e.mask is not None:
+            old = _read(e, address, buffer, place.lanes, None)
+            flag = value_type(boolean, e.lanes)
+            kept = e.text.assign(
+                f"select {flag} {e.mask}, {value.type} {value.text}, {value.type} {old.text}"
+            )
+            value = exprs.Val(kept, value.dtype, value.lanes)
+        _write(e, address, value, _align(buffer, place.lanes), None)
+        return
+    offset, stride = offset_of(e, buffer, indices)
+    if stride == 0:
+        if value.lanes > 1:
+            raise InvalidModelError(f"{buffer.name}: all lanes of a vectorized loop store to one place")
+        _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
+    elif stride == 1:
+        address = _address(e, place.pointer, offset, buffer.dtype)
+        _write(e, address, exprs.widen(e, value), buffer.dtype.bytes, e.mask)
+    else:
+        _scatter(e, buffer, place.pointer, offset, exprs.widen(e, value))
+
+
+def address_of(e: Emitter, ref: BufferRef) -> str:
+    """A pointer to an element, for a call."""
+    place = e.place(ref.buffer)
+    offset, stride = offset_of(e, ref.buffer, ref.indices)
+    if stride != 0:
+        raise InvalidModelError(f"the address of {ref.buffer.name} differs between lanes")
+    return _address(e, place.pointer, offset, ref.buffer.dtype)
+
+
+def offset_of(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int]:
+    """Element offset, and how it moves from lane to lane: 0, 1, or 2 for anything else (then the
+    offset is a vector)."""
+    if all(isinstance(i, Index) for i in indices):
+        affine = e.resolve(_affine(buffer, indices))
+        if not e.is_varying(affine):
+            return ints.emit_uniform(e, affine), 0
+        split = affine.linear(e.lane_var)
+        if split is not None and split[0].is_const and split[0].value == 1:
+            return ints.emit_uniform(e, split[1]), 1
+        return ints.emit_varying(e, affine), 2
+    total: Val | None = None
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        step = exprs.emit(e, index)
+        scaled = step if stride == 1 else _product(e, step, stride)
+        total = scaled if total is None else exprs.binary(e, "add", *exprs._together(e, total, scaled))
+    assert total is not None
+    return total.text, 0 if total.lanes == 1 else 2
+
+
+def _product(e: Emitter, index: Val, stride: Int) -> Val:
+    factor = exprs.Val(ints.emit_uniform(e, stride), i64, 1)
+    return exprs.binary(e, "mul", *exprs._together(e, index, factor))
+
+
+def _affine(buffer: Buffer, indices: tuple[Expr, ...]) -> Int:
+    total = as_int(0)
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        if not isinstance(index, Index):
+            raise InvalidModelError(f"{buffer.name}: a private buffer needs affine indices")
+        total = total + index.int_ * stride
+    return total
+
+
+def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1) -> str:
+    if offset == "0":
+        return pointer
+    element = vector_type(memory_type(dtype), lanes)
+    return e.text.assign(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
+
+
+def _align(buffer: Buffer, lanes: int) -> int:
+    return buffer.dtype.bytes * lanes
+
+
+def _from_memory(e: Emitter, text: str, dtype: DType, lanes: int) -> Val:
+    """Booleans are bytes in memory and bits in registers."""
+    if dtype is boolean:
+        byte = vector_type("i8", lanes)
+        zero = "0" if lanes == 1 else "zeroinitializer"
+        text = e.text.assign(f"icmp ne {byte} {text}, {zero}")
+    return exprs.Val(text, dtype, lanes)
+
+
+def _to_memory(e: Emitter, value: Val) -> str:
+    if value.dtype is boolean:
+        return e.text.assign(f"zext {value.type} {value.text} to {vector_type('i8', value.lanes)}")
+    return value.text
+
+
+def _read(e: Emitter, address: str, buffer: Buffer, lanes: int, mask: str | None) -> Val:
+    element = memory_type(buffer.dtype)
+    kind = vector_type(element, lanes)
+    align = _align(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
+    if mask is None:
+        text = e.text.assign(f"load {kind}, ptr {address}, align {align}")
+    else:
+        name = f"llvm.masked.load.{mangle(element, lanes)}.p0"
+        flag = vector_type("i1", lanes)
+        text = e.text.intrinsic(
+            name, kind,
+            [(f"ptr align {align}", address), (flag, mask), (kind, "zeroinitializer")],
+        )  # fmt: skip
+    return _from_memory(e, text, buffer.dtype, lanes)
+
+
+def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -> None:
+    element = memory_type(value.dtype)
+    kind = vector_type(element, value.lanes)
+    text = _to_memory(e, value)
+    if mask is None:
+        e.text.line(f"store {kind} {text}, ptr {address}, align {align}")
+        return
+    name = f"llvm.masked.store.{mangle(element, value.lanes)}.p0"
+    flag = vector_type("i1", value.lanes)
+    e.text.intrinsic(
+        name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)]
+    )
+
+
+def _uniform_load(e: Emitter, buffer: Buffer, pointer: str, offset: str) -> Val:
+    """One element for all lanes; under a mask only if some lane is active."""
+    address = _address(e, pointer, offset, buffer.dtype)
+    if e.mask is None or e.mask_is_nonempty:
+        return _read(e, address, buffer, 1, None)
+    t = e.text
+    some = e.any_active()
+    before, then, join = t.block, t.label("some"), t.label("join")
+    t.branch(some, then, join)
+    t.start(then)
+    value = _read(e, address, buffer, 1, None)
+    inside = t.block
+    t.jump(join)
+    t.start(join)
+    kind = value_type(buffer.dtype, 1)
+    return exprs.Val(t.phi(kind, (value.text, inside), ("zeroinitializer", before)), buffer.dtype, 1)
+
+
+def _uniform_store(e: Emitter, address: str, value: Val) -> None:
+    t = e.text
+    if e.mask is None or e.mask_is_nonempty:
+        _write(e, address, value, value.dtype.bytes, None)
+        return
+    then, join = t.label("some"), t.label("join")
+    t.branch(e.any_active(), then, join)
+    t.start(then)
+    _write(e, address, value, value.dtype.bytes, None)
+    t.jump(join)
+    t.start(join)
+
+
+def _pointers(e: Emitter, pointer: str, offsets: str, dtype: DType) -> str:
+    kind = vector_type("i64", e.lanes)
+    return e.text.assign(f"getelementptr {memory_type(dtype)}, ptr {pointer}, {kind} {offsets}")
+
+
+def _gather(e: Emitter, buffer: Buffer, pointer: str, offsets: str) -> Val:
+    element = memory_type(buffer.dtype)
+    kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
+    name = f"llvm.masked.gather.{mangle(element, e.lanes)}.v{e.lanes}p0"
+    at = _pointers(e, pointer, offsets, buffer.dtype)
+    text = e.text.intrinsic(
+        name, kind,
+        [(f"<{e.lanes} x ptr>", at), (flag, e.mask or "splat (i1 true)"), (kind, "zeroinitializer")],
+    )  # fmt: skip
+    return _from_memory(e, text, buffer.dtype, e.lanes)
+
+
+def _scatter(e: Emitter, buffer: Buffer, pointer: str, offsets: str, value: Val) -> None:
+    element = memory_type(buffer.dtype)
+    kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
+    name = f"llvm.masked.scatter.{mangle(element, e.lanes)}.v{e.lanes}p0"
+    at = _pointers(e, pointer, offsets, buffer.dtype)
+    text = _to_memory(e, value)
+    e.text.intrinsic(
+        name, "void", [(kind, text), (f"<{e.lanes} x ptr>", at), (flag, e.mask or "splat (i1 true)")]
+    )

@@ -1,0 +1,78 @@
+"""Targets are feature sets, never CPU names: a virtual machine may report a wrong one, and named
+AVX-512 CPUs make LLVM prefer 256-bit vectors (tried with LLVM 22)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import llvmlite.binding as llvm
+
+from pliant.base.errors import UnsupportedError
+
+_AVX2: Final = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", "movbe", "sse4.1",
+                "sse4.2", "ssse3", "sse3", "cx16")  # fmt: skip
+_AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+FEATURE_SETS: Final[dict[str, tuple[str, ...]]] = {
+    "x86-64": ("sse2",),
+    "x86-64-avx2": _AVX2,
+    "x86-64-avx512": _AVX512,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is made for.
+
+    `vector_bits` is the width of a vector register; `registers` how many there are.
+    """
+
+    name: str
+    triple: str
+    features: tuple[str, ...]
+    vector_bits: int
+    registers: int
+    l1: int = field(default=32 << 10)
+    l2: int = field(default=512 << 10)
+
+    def lanes(self, bits: int) -> int:
+        """Elements of `bits` bits in one vector register."""
+        return self.vector_bits // bits
+
+
+def target(name: str = "native") -> Target:
+    """The target called `name`: "native" is the widest feature set that this machine has.
+
+    Raises UnsupportedError for a name that there is not.
+    """
+    if name == "native":
+        name = _native_name()
+    if name not in FEATURE_SETS:
+        known = ", ".join(("native", *FEATURE_SETS))
+        raise UnsupportedError(f"no target {name!r}; there are: {known}")
+    bits, registers = {"x86-64": (128, 16), "x86-64-avx2": (256, 16)}.get(name, (512, 32))
+    return Target(name, "x86_64-unknown-linux-gnu", FEATURE_SETS[name], bits, registers)
+
+
+@cache
+def _native_name() -> str:
+    has = llvm.get_host_cpu_features()
+    for name in ("x86-64-avx512", "x86-64-avx2", "x86-64"):
+        if all(has.get(f, False) for f in FEATURE_SETS[name]):
+            return name
+    raise UnsupportedError("this machine's processor has none of the supported feature sets")
+
+
+@cache
+def machine(t: Target) -> llvm.TargetMachine:
+    """LLVM's code generator for a target."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = ",".join(f"+{f}" for f in t.features)
+    if t.vector_bits == 512:
+        features += ",-prefer-256-bit"
+    return llvm.Target.from_triple(t.triple).create_target_machine(
+        cpu="x86-64", features=features, opt=3, reloc="pic", codemodel="small"
+    )

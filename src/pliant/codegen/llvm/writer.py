@@ -1,0 +1,82 @@
+"""Text of one LLVM function: names, blocks, instructions. Knows nothing of our IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ModuleText:
+    """What the functions of one LLVM module share."""
+
+    declares: dict[str, None] = field(default_factory=dict)
+    globals: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    defined: set[str] = field(default_factory=set)
+
+    def declare(self, line: str) -> None:
+        self.declares[line] = None
+
+    def render(self) -> str:
+        return "\n".join([*self.declares, *self.globals, *self.functions, ""])
+
+
+class FunctionText:
+    """Instructions of a function under construction. Values are strings such as `%v3` or `7`."""
+
+    def __init__(self, module: ModuleText) -> None:
+        self.module = module
+        self._lines: list[str] = []
+        self._entry: list[str] = []  # allocas, in the entry block so that they are promoted
+        self._count = 0
+        self.block = "entry"
+
+    def name(self, hint: str = "v") -> str:
+        self._count += 1
+        return f"%{hint}{self._count}"
+
+    def line(self, text: str) -> None:
+        self._lines.append(f"  {text}")
+
+    def assign(self, text: str, hint: str = "v") -> str:
+        result = self.name(hint)
+        self._lines.append(f"  {result} = {text}")
+        return result
+
+    def alloca(self, type_: str, align: int) -> str:
+        result = self.name("a")
+        self._entry.append(f"  {result} = alloca {type_}, align {align}")
+        return result
+
+    def label(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self._lines.append(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch(self, cond: str, then: str, other: str) -> None:
+        self.line(f"br i1 {cond}, label %{then}, label %{other}")
+
+    def phi(self, type_: str, *incoming: tuple[str, str], hint: str = "p") -> str:
+        arms = ", ".join(f"[ {value}, %{block} ]" for value, block in incoming)
+        return self.assign(f"phi {type_} {arms}", hint)
+
+    def intrinsic(self, name: str, result: str, args: list[tuple[str, str]], flags: str = "") -> str:
+        """Call an LLVM intrinsic; args are (type, value). Void results give the empty string."""
+        params = ", ".join(t.split()[0] if t.startswith("ptr") else t for t, _ in args)
+        self.module.declare(f"declare {result} @{name}({params})")
+        call = f"call {flags}{result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        if result == "void":
+            self.line(call)
+            return ""
+        return self.assign(call)
+
+    def render(self, header: str) -> str:
+        """The whole function; the entry block holds the allocas and falls into the body."""
+        return "\n".join([f"{header} {{", "entry:", *self._entry, *self._lines, "}"])

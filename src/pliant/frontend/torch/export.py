@@ -1,0 +1,258 @@
+"""From a torch module and example arguments to an exported program that holds at every size."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from pliant.base.errors import InvalidModelError, UnsupportedError
+from pliant.frontend.torch.dims import (
+    Leaf, Request, complete, leaves_of, merged, positional_names, torch_spec,
+)  # fmt: skip
+from pliant.frontend.torch.mutation import functional
+from pliant.graph.function import Dim
+
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported program with what the user said of its dimensions.
+
+    `requests` go with the leaves of the arguments in order. `notes` are findings that the user
+    should see: cases in which the model behaves differently at size 0 or 1.
+    """
+
+    program: ExportedProgram
+    names: tuple[str, ...]
+    requests: tuple[Mapping[int, Request], ...]
+    notes: tuple[str, ...] = ()
+
+
+def export(
+    model: torch.nn.Module | ExportedProgram,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    dims: Mapping[str, Dim] | None = None,
+    probe_small: bool = True,
+) -> Exported:
+    """Export a module (or take an exported program as it is).
+
+    Example sizes of 0 and 1 in dynamic dims are replaced by larger ones, since torch would take
+    them for constants. With `probe_small`, the model and the exported program are run at sizes 1
+    and 0 where these are legal, to find out whether the model takes another path there.
+    """
+    kwargs, dims = dict(kwargs or {}), dict(dims or {})
+    if isinstance(model, ExportedProgram):
+        return _given(model, dynamic_shapes, dims)
+    names = positional_names(model.forward, len(args))
+    leaves = leaves_of(model.forward, args, kwargs, dynamic_shapes, dims)
+    spec = complete(dynamic_shapes, names, args, kwargs)
+    sizes = _example_sizes(leaves)
+    big_args, big_kwargs = _resized(args, kwargs, leaves, sizes)
+    program = _trace(model, big_args, big_kwargs, torch_spec(spec, dims))
+    notes: list[str] = []
+    if probe_small:
+        notes += _probe(model, args, kwargs, leaves, program)
+    requests = tuple(leaf.requests for leaf in leaves)
+    return Exported(functional(program), tuple(names), requests, tuple(notes))
+
+
+def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim]) -> Exported:
+    entry = program.module_call_graph[0].signature
+    names = tuple(entry.forward_arg_names or ()) if entry is not None else ()
+    spec = program.call_spec.in_spec
+    assert spec is not None
+    values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    tail = values[len(values) - spec.num_leaves :]
+    args, kwargs = pytree.tree_unflatten(tail, spec)
+    names = names or tuple(f"arg{k}" for k in range(len(args)))
+    leaves = leaves_of(names, args, kwargs, dynamic_shapes, dims)
+    return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
+
+
+def _trace(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any
+) -> ExportedProgram:
+    """Non-strict first (fast, follows Python), then through Dynamo."""
+    errors: list[Exception] = []
+    for strict in (False, True):
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return torch.export.export(model, args, kwargs, dynamic_shapes=spec, strict=strict)
+        except Exception as error:  # torch raises many kinds, some of them private
+            errors.append(error)
+    raise _explained(errors[0]) from errors[0]
+
+
+def _explained(error: Exception) -> Exception:
+    text = str(error).split("The error above occurred when calling")[0].strip()
+    if "specialized it to be a constant" in text or "Constraints violated" in text:
+        return InvalidModelError(
+            f"a dimension that is declared dynamic is fixed by the model:\n{text}\nLeave it out of "
+            "dynamic_shapes, or change the code that compares it with a constant"
+        )
+    return UnsupportedError(
+        f"torch.export cannot capture the model: {type(error).__name__}: {text}"
+    )
+
+
+# ---- sizes of the examples
+
+
+def _groups(leaves: Iterable[Leaf]) -> dict[str, tuple[Dim, set[int]]]:
+    """Per dimension (its name, or its place): what is known, the example's sizes."""
+    found: dict[str, tuple[Dim, set[int]]] = {}
+    for leaf in leaves:
+        for axis, request in leaf.requests.items():
+            key = request.name or f"{leaf.name}/{axis}"
+            known, sizes = found.get(key, (request.known, set()))
+            found[key] = merged(known, request.known), sizes | {leaf.value.shape[axis]}
+    return found
+
+
+def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
+    """New sizes for the dims whose example is 0 or 1."""
+    taken = {int(d) for leaf in leaves if isinstance(leaf.value, torch.Tensor) for d in leaf.value.shape}
+    chosen: dict[str, int] = {}
+    for key, (known, sizes) in _groups(leaves).items():
+        if len(sizes) > 1:
+            raise InvalidModelError(f"the dimension {key!r} has different sizes: {sorted(sizes)}")
+        if max(sizes) > 1:
+            continue
+        if known.max is not None and known.max <= 1:
+            continue
+        options = [p * known.multiple for p in _PRIMES] + [2 * known.multiple]
+        fitting = [
+            n for n in options if n >= known.min and (known.max is None or n <= known.max)
+        ]
+        if not fitting and known.max is not None:
+            fitting = [known.max // known.multiple * known.multiple]
+        chosen[key] = next((n for n in fitting if n not in taken), fitting[0])
+        taken.add(chosen[key])
+    return chosen
+
+
+def _resized(
+    args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[Leaf], sizes: Mapping[str, int]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with these dims resized."""
+    flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    for k, leaf in enumerate(leaves):
+        for axis, request in leaf.requests.items():
+            size = sizes.get(request.name or f"{leaf.name}/{axis}")
+            if size is not None and flat[k].shape[axis] != size:
+                flat[k] = _with_size(flat[k], axis, size)
+    new_args, new_kwargs = pytree.tree_unflatten(flat, spec)
+    return tuple(new_args), dict(new_kwargs)
+
+
+def _with_size(x: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[axis] = size
+    if x.numel() == 0 or x.shape[axis] == 0:
+        return x.new_zeros(shape)
+    if size < x.shape[axis]:
+        return x.narrow(axis, 0, size).contiguous()
+    return x.narrow(axis, 0, 1).expand(shape).contiguous()
+
+
+# ---- other paths at sizes 0 and 1
+
+
+def _probe(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf],
+    program: ExportedProgram,
+) -> list[str]:
+    """Notes on the dims at whose size 0 or 1 the model computes something else.
+
+    Tracing takes the path of larger sizes. Whether that path is right for the small ones is tried:
+    the model and the exported graph run on the example cut down to that size.
+    """
+    small = [k for k, (known, _) in _groups(leaves).items() if known.multiple == 1]
+    if not small or model.training or not _is_real(leaves):
+        return []
+    notes = []
+    for size in (1, 0):
+        names = [k for k in small if _groups(leaves)[k][0].min <= size]
+        if not names or _agrees(model, args, kwargs, leaves, program, names, size):
+            continue
+        for name in names:
+            if not _agrees(model, args, kwargs, leaves, program, [name], size):
+                notes.append(
+                    f"where {name} is {size} the model takes another path; the one of larger "
+                    "sizes is used"
+                )
+    return notes
+
+
+def _is_real(leaves: Iterable[Leaf]) -> bool:
+    tensors = [leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
+    return all(type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
+
+
+def _agrees(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf], program: ExportedProgram, names: Sequence[str], size: int,
+) -> bool:  # fmt: skip
+    """Model and graph compute the same there, or the model refuses the size."""
+    sizes = {**_example_sizes(leaves), **dict.fromkeys(names, size)}
+    new_args, new_kwargs = _resized(args, kwargs, leaves, sizes)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = pytree.tree_leaves(model(*new_args, **new_kwargs))
+        except Exception:  # whatever the model raises: the size is not legal
+            return True
+        try:
+            found = run_graph(program, pytree.tree_leaves((new_args, new_kwargs)))
+        except Exception:  # as above: torch's operators raise many kinds
+            return False
+    return len(found) == len(expected) and all(map(_is_close, found, expected))
+
+
+class _Unchecked(torch.fx.Interpreter):
+    """Runs a graph without the assertions about sizes."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if str(target).startswith(("aten._assert", "aten.sym_constrain")):
+            return None
+        return super().call_function(target, args, kwargs)
+
+
+def run_graph(program: ExportedProgram, inputs: Sequence[Any]) -> list[Any]:
+    """The exported graph on these leaves of the arguments."""
+    values = iter(inputs)
+    everything: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            everything.append(next(values))
+        elif spec.target in program.constants:
+            everything.append(program.constants[spec.target])
+        else:
+            everything.append(program.state_dict[str(spec.target)])
+    return list(_Unchecked(program.graph_module).run(*everything))
+
+
+def _is_close(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return bool(a == b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not a.dtype.is_floating_point:
+        return bool(torch.equal(a, b))
+    scale = float(b.abs().max()) if b.numel() else 1.0
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-4 * max(scale, 1e-3), equal_nan=True)

@@ -1,0 +1,62 @@
+"""What torch assumed of sizes while tracing, as equalities to check in every call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+
+from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.symbols import Symbols
+from pliant.sym.expr import Int, maximum
+from pliant.sym.facts import Facts
+
+
+def equalities(
+    program: ExportedProgram, symbols: Symbols, facts: Facts
+) -> Iterator[tuple[Int, Int]]:
+    """Pairs of sizes that must be equal. `a <= b` is `max(a, b) == b`.
+
+    Assumptions about 0 and 1 are left out: importing does not rely on them.
+    """
+    env = _shape_env(program)
+    seen: set[tuple[Int, Int]] = set()
+    for guard in getattr(env, "guards", ()):
+        try:
+            pair = _pair(env.replace(guard.expr), symbols)
+        except UnsupportedError:
+            continue
+        if pair is None or pair in seen:
+            continue
+        seen.add(pair)
+        if not facts.equal(*pair):
+            yield pair
+
+
+def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:
+    if isinstance(e, sympy.Eq):
+        return symbols.of(e.lhs), symbols.of(e.rhs)
+    if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
+        low, high = (e.lts, e.gts)
+        if _is_small(low) or _is_small(high):
+            return None
+        a, b = symbols.of(low), symbols.of(high)
+        if isinstance(e, sympy.Gt | sympy.Lt):
+            a = a + 1
+        return maximum(a, b), b
+    return None
+
+
+def _is_small(e: Any) -> bool:
+    return bool(e.is_Integer) and abs(int(e)) <= 2
+
+
+def _shape_env(program: ExportedProgram) -> Any:
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
+            return value.fake_mode.shape_env  # type: ignore[attr-defined]
+    return None

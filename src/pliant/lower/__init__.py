@@ -1,0 +1,1 @@
+"""Graph functions to kernels and a host function."""

@@ -1,0 +1,152 @@
+"""What a comprehension does, derived from its accesses (Relax §pattern kinds, never a table).
+
+    copy         body is one load at affine places: a view of other memory
+    map          no reduction: elementwise, broadcast, gather, padded …
+    contraction  sum of products of two loads, each with iterators of its own
+    reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+    scan, scatter, opaque
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pliant.base.dtypes import f32
+from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select
+from pliant.ir.tensor import Compute, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
+from pliant.sym.expr import var
+
+Kind = Literal["copy", "map", "contraction", "reduction", "scan", "scatter", "opaque", "part"]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Axes of `out[batch, m, n] = sum_k a[batch, m, k] * b[batch, n, k]`, by variable name.
+
+    `a_side` and `b_side` are the factors as written (with casts or a padding select on a).
+    """
+
+    batch: tuple[str, ...]
+    m: tuple[str, ...]
+    n: tuple[str, ...]
+    k: tuple[str, ...]
+    a: Load
+    b: Load
+    a_side: Expr
+    b_side: Expr
+
+
+def classify(tensor: Tensor) -> Kind:
+    """The kind of a stage."""
+    match tensor:
+        case Scan():
+            return "scan"
+        case Scatter():
+            return "scatter"
+        case Opaque():
+            return "opaque"
+        case OpaqueOutput():
+            return "part"
+        case Compute():
+            if isinstance(tensor.body, Reduce):
+                return "contraction" if contraction(tensor) is not None else "reduction"
+            return "copy" if is_copy(tensor) else "map"
+    raise AssertionError(tensor)
+
+
+def is_copy(tensor: Compute) -> bool:
+    """One load, all indices symbolic integers: no arithmetic, nothing data dependent."""
+    body = tensor.body
+    return isinstance(body, Load) and all(isinstance(i, Index) for i in body.indices)
+
+
+def is_identity(load: Load, tensor: Compute) -> bool:
+    """`load` reads its source at the very place that `tensor` writes."""
+    if len(load.indices) != len(tensor.axes) or load.source.shape != tensor.shape:
+        return False
+    return all(
+        isinstance(i, Index) and i.int_ is var(a.var)
+        for i, a in zip(load.indices, tensor.axes, strict=True)
+    )
+
+
+def contraction(tensor: Compute) -> Contraction | None:
+    """`tensor` as a contraction, or None. The operand that owns the last output axis is b."""
+    body = tensor.body
+    if not isinstance(body, Reduce) or body.combiner != "sum":
+        return None
+    product = body.body
+    if not (isinstance(product, Binary) and product.op == "mul" and product.dtype is f32):
+        return None
+    sides = (product.a, product.b)
+    loads = tuple(_only_load(s) for s in sides)
+    if loads[0] is None or loads[1] is None:
+        return None
+    uses = [_names_in(s) for s in sides]
+    outer = [a.var for a in tensor.axes]
+    inner = [a.var for a in body.axes]
+    if any(not (v in uses[0] and v in uses[1]) for v in inner):
+        return None
+    own = [[v for v in outer if v in uses[k] and v not in uses[1 - k]] for k in (0, 1)]
+    batch = [v for v in outer if v in uses[0] and v in uses[1]]
+    if not own[0] or not own[1] or len(own[0]) + len(own[1]) + len(batch) != len(outer):
+        return None
+    b = _b_operand(sides, own, outer)
+    if b is None:
+        return None
+    a = 1 - b
+    la, lb = loads[a], loads[b]
+    assert la is not None and lb is not None
+    return Contraction(
+        tuple(batch), tuple(own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
+    )
+
+
+def _b_operand(sides: tuple[Expr, Expr], own: list[list[str]], outer: list[str]) -> int | None:
+    """Which factor is to be packed: a plain load (perhaps cast). Prefers the second one unless it
+    is padded; the first if only that is plain."""
+    plain = [_is_plain(s) for s in sides]
+    if plain[0] and plain[1]:  # the owner of the last axis makes stores contiguous
+        last = outer[-1]
+        return 0 if last in own[0] and not _windowed(sides[0]) else 1 if last in own[1] else 1
+    if plain[1]:
+        return 1
+    return 0 if plain[0] else None
+
+
+def _windowed(side: Expr) -> bool:
+    """An index mixes two iterators, as in a convolution's input."""
+    load = _only_load(side)
+    assert load is not None
+    return any(isinstance(i, Index) and len(i.int_.names) > 1 for i in load.indices)
+
+
+def _is_plain(side: Expr) -> bool:
+    while isinstance(side, Cast):
+        side = side.a
+    return isinstance(side, Load) and all(isinstance(i, Index) for i in side.indices)
+
+
+def _only_load(side: Expr) -> Load | None:
+    while isinstance(side, Cast | Select):
+        side = side.a
+    return side if isinstance(side, Load) else None
+
+
+def _names_in(x: Expr) -> frozenset[str]:
+    names: frozenset[str] = frozenset()
+    for node in own_nodes(x):
+        if isinstance(node, Index):
+            names |= node.int_.names
+    return names
+
+
+def cost_of(x: Expr) -> int:
+    """Rough arithmetic per element: how dear it is to compute twice."""
+    dear = {"exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "sqrt", "rsqrt"}
+    return sum(
+        8 if getattr(n, "op", "") in dear else 1 for n in own_nodes(x) if isinstance(n, Binary | Expr)
+    )
+
+

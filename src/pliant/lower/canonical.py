@@ -1,0 +1,226 @@
+"""Kernels are outlined canonically: symbols of the model never appear in them.
+
+Sizes become parameters `n0`, `n1`, … in order of first use: every symbol, every quotient or minimum
+of symbols, every constant extent from 16 up. Tensors are renamed by role (`x0` … inputs, `t0` …
+members). Two layers of equal structure are then the same program, compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pliant.ir.expr import Axis, Expr, Index, Load
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
+from pliant.ir.tensor import sources
+from pliant.lower.groups import Group
+from pliant.lower.layout import Order, strides_of
+from pliant.lower.pack import Plan
+from pliant.sym.atoms import Atom, VarAtom, atom_names
+from pliant.sym.expr import Int, as_int, rebuild_atom, var
+
+MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One kernel, canonically. Equal specs are equal code.
+
+    `strides` gives every tensor's strides by name; `outputs` are member names.
+    """
+
+    kind: str
+    space: tuple[Int, ...]
+    order: Order
+    rows: int
+    members: tuple[tuple[str, Tensor], ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    strides: tuple[tuple[str, tuple[Int, ...]], ...]
+    sizes: tuple[str, ...]
+    plan: Plan | None = None
+
+    def strides_of(self, name: str) -> tuple[Int, ...]:
+        return dict(self.strides)[name]
+
+    def tensor(self, name: str) -> Tensor:
+        return dict(self.members)[name]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel in a function: what to pass for its parameters."""
+
+    spec: Spec
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sizes: tuple[Int, ...]
+    stages: tuple[str, ...]
+
+
+def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> Launch:
+    """The canonical kernel of a group, and its arguments."""
+    members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
+    externals: dict[str, Input] = {}
+    for m in group.members:
+        for source in _inputs(m.tensor):
+            if source.name not in members:
+                externals.setdefault(source.name, source)
+    names = dict(members)
+    names |= {n: f"x{k}" for k, n in enumerate(externals)}
+    sizes = _Sizes()
+    for m in group.members:
+        for x in _extents(m.tensor):
+            sizes.note_extent(x)
+    for source in externals.values():
+        for x in source.dims:
+            sizes.note_extent(x)
+    renamed: dict[str, Input] = {}
+    for name, tensor in [*externals.items(), *((m.name, m.tensor) for m in group.members)]:
+        renamed[name] = Input(
+            names[name], tensor.dtype, tuple(sizes.rename(d) for d in tensor.shape)
+        )
+    canon = tuple(
+        (names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members
+    )
+    strides = tuple(
+        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
+        for n, i in renamed.items()
+    )
+    plan = plans.get(group.members[0].name)
+    if plan is not None:
+        plan = replace(
+            plan, a_side=_rename_expr(plan.a_side, renamed, sizes), packed=names[plan.packed]
+        )
+    spec = Spec(
+        group.kind, tuple(sizes.rename(d) for d in group.space), group.order, group.rows, canon,
+        tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
+        tuple(sizes.names()), plan,
+    )  # fmt: skip
+    return Launch(
+        spec, tuple(externals), group.outputs, tuple(sizes.values()),
+        tuple(m.name for m in group.members),
+    )  # fmt: skip
+
+
+def _inputs(tensor: Tensor) -> Iterator[Tensor]:
+    for source in sources(tensor):
+        if isinstance(source, Opaque):
+            continue
+        yield source
+
+
+def _extents(tensor: Tensor) -> Iterator[Int]:
+    yield from tensor.shape
+    if isinstance(tensor, Compute):
+        for axis in tensor.reduce_axes:
+            yield axis.extent
+    if isinstance(tensor, Scatter):
+        for axis in tensor.axes:
+            yield axis.extent
+
+
+class _Sizes:
+    """The mapping from the model's sizes to the kernel's parameters."""
+
+    def __init__(self) -> None:
+        self._atoms: dict[Atom, Int] = {}
+        self._constants: dict[int, Int] = {}
+        self._memo: dict[Int, Int] = {}
+        self._values: dict[str, Int] = {}
+
+    def names(self) -> list[str]:
+        return list(self._values)
+
+    def values(self) -> list[Int]:
+        return list(self._values.values())
+
+    def _parameter(self, value: Int) -> Int:
+        name = f"n{len(self._values)}"
+        self._values[name] = value
+        return var(name)
+
+    def note_extent(self, x: Int) -> None:
+        """Make the constant `x` a parameter wherever it appears from now on."""
+        if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
+            self._constants[x.value] = self._parameter(x)
+
+    def rename(self, x: Int) -> Int:
+        found = self._memo.get(x)
+        if found is None:
+            total = as_int(0)
+            for coefficient, factors in x.terms():
+                term = self._coefficient(coefficient)
+                for atom, power in factors:
+                    term = term * self._atom(atom) ** power
+                total = total + term
+            found = self._memo[x] = total
+        return found
+
+    def _coefficient(self, c: int) -> Int:
+        if abs(c) in self._constants:
+            return self._constants[abs(c)] * (1 if c > 0 else -1)
+        return as_int(c)
+
+    def _atom(self, atom: Atom) -> Int:
+        found = self._atoms.get(atom)
+        if found is not None:
+            return found
+        if isinstance(atom, VarAtom) and atom.name.startswith("_"):
+            return var(atom.name)
+        if any(n.startswith("_") for n in atom_names(atom)):
+            return rebuild_atom(atom, self.rename)
+        whole = as_int(0) + (var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same))
+        found = self._atoms[atom] = self._parameter(whole)
+        return found
+
+
+def _same(x: Int) -> Int:
+    return x
+
+
+def _rename_expr(x: Expr, renamed: dict[str, Input], sizes: _Sizes) -> Any:
+    memo: dict[Node, Any] = {}
+    for node in own_nodes(x):
+        if isinstance(node, Load):
+            memo[node.source] = renamed[node.source.name]
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Index):
+            return Index(sizes.rename(node.int_))
+        if isinstance(node, Axis):
+            return Axis(node.var, sizes.rename(node.extent))
+        return node
+
+    return transform(x, visit, memo)
+
+
+def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> Tensor:
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.var, sizes.rename(a.extent)) for a in old)
+
+    match tensor:
+        case Compute():
+            return Compute("t", axes(tensor.axes), _rename_expr(tensor.body, renamed, sizes))
+        case Scan():
+            body = _rename_expr(tensor.body, renamed, sizes)
+            return tensor.replace(axes=axes(tensor.axes), body=body)
+        case Scatter():
+            return tensor.replace(
+                base=renamed[tensor.base.name],
+                axes=axes(tensor.axes),
+                where=tuple(_rename_expr(w, renamed, sizes) for w in tensor.where),
+                value=_rename_expr(tensor.value, renamed, sizes),
+                skip=None if tensor.skip is None else _rename_expr(tensor.skip, renamed, sizes),
+            )
+        case Opaque():
+            return tensor.replace(
+                label="t",
+                operands=tuple(renamed[o.name] for o in tensor.operands),
+                results=tuple((d, tuple(map(sizes.rename, sh))) for d, sh in tensor.results),
+            )
+        case OpaqueOutput():
+            return tensor.replace(of=_rename_tensor(tensor.of, renamed, sizes))
+    raise AssertionError(tensor)

@@ -1,0 +1,185 @@
+"""Lower one graph function: fission, views, layouts, packing, groups, kernels, memory, host."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pliant.graph.function import Function as GraphFunction
+from pliant.graph.operator import Operators
+from pliant.ir.expr import Index, Load
+from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.loop.stmt import Function
+from pliant.lower.canonical import Launch, Spec, outline
+from pliant.lower.groups import Group, form_groups
+from pliant.lower.host import host_function
+from pliant.lower.inline_copies import inline_copies
+from pliant.lower.layout import Order, choose_layouts
+from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
+from pliant.lower.pack import inline_into_packs, pack_contractions
+from pliant.lower.stages import Stage, Stages, fission
+from pliant.sym.facts import Facts
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function ready for code: its host program, the kernels it launches (by symbol), and the
+    values that its weight table holds, in order."""
+
+    host: Function
+    kernels: dict[str, Spec]
+    launches: tuple[tuple[str, Launch], ...]
+    weights: tuple[str, ...]
+    types: Mapping[str, Input]
+    memory: MemoryPlan
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A function in two: what depends on weights alone, run once, and the rest, run in every call.
+
+    `prepared` are the values that pass from the first to the second.
+    """
+
+    prepare: Lowered | None
+    main: Lowered
+    prepared: tuple[str, ...]
+
+
+def facts_of(function: GraphFunction) -> Facts:
+    """What is known of the function's symbols."""
+    facts = Facts()
+    for name, known in function.dims:
+        facts.declare(name, known.min, known.max, known.multiple, known.likely)
+    for a, b, *_ in function.equalities:
+        facts.assume_equal(a, b)
+    return facts
+
+
+def lower_function(function: GraphFunction, operators: Operators, columns: int) -> Split:
+    """`columns` is the width of a packed panel."""
+    s = fission(function, operators, facts_of(function))
+    materialise_results(s)
+    inline_copies(s)
+    orders = choose_layouts(s)
+    plans = pack_contractions(s, orders, columns)
+    inline_into_packs(s)
+    early = _constant_stages(s)
+    prepared = _crossing(s, early)
+    groups_early: list[Group] = []
+    if early:
+        first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
+        groups_early = form_groups(first, orders)
+    later = {n: st for n, st in s.stages.items() if n not in early}
+    rest = _part(s, later, s.results)
+    groups_main = form_groups(rest, orders)
+    prepare = None
+    if early:
+        prepare = _lower_part(
+            function.replace(name=f"{function.name}_prepare", params=(), dims=(), equalities=()),
+            s, groups_early, orders, plans, prepared, [v.name for v, _ in function.weights],
+        )  # fmt: skip
+    used = _used_weights(groups_main, s, prepared)
+    main = _lower_part(function, s, groups_main, orders, plans, s.results, used)
+    return Split(prepare, main, prepared)
+
+
+def materialise_results(s: Stages) -> None:
+    """Give every result a stage of its own: a parameter, weight or repeated value is copied."""
+    results: list[str] = []
+    for k, name in enumerate(s.results):
+        if name in s.stages and name not in results:
+            results.append(name)
+            continue
+        source = s.types[name]
+        copied = f"{name}.result{k}"
+        tensor = compute(source.dims, lambda *i, x=source: Load(x, tuple(Index(a) for a in i)))
+        s.stages[copied] = Stage(copied, tensor, "copy")
+        s.types[copied] = Input(copied, source.dtype, source.dims)
+        results.append(copied)
+    s.results = tuple(results)
+
+
+def _constant_stages(s: Stages) -> set[str]:
+    """Stages that depend on weights alone, and on no symbol."""
+    known = {v.name for v, _ in s.weights}
+    out: set[str] = set()
+    for name, stage in s.stages.items():
+        constant = all(i in known or i in out for i in stage.inputs)
+        if constant and stage.inputs and not any(d.names for d in stage.tensor.shape):
+            if name not in s.results and not _symbolic(stage):
+                out.add(name)
+    return out
+
+
+def _symbolic(stage: Stage) -> bool:
+    tensor = stage.tensor
+    if not isinstance(tensor, Compute):
+        return True
+    return any(a.extent.names for a in tensor.reduce_axes) or any(
+        n.startswith("_") is False for n in _index_names(tensor)
+    )
+
+
+def _index_names(tensor: Compute) -> set[str]:
+    from_indices: set[str] = set()
+    for node in own_nodes(tensor.body):
+        if isinstance(node, Index):
+            from_indices |= node.int_.names
+    return from_indices
+
+
+def _crossing(s: Stages, early: set[str]) -> tuple[str, ...]:
+    """Early values that later stages read."""
+    wanted: dict[str, None] = {}
+    for name, stage in s.stages.items():
+        if name not in early:
+            wanted |= dict.fromkeys(i for i in stage.inputs if i in early)
+    return tuple(wanted)
+
+
+def _part(s: Stages, stages: dict[str, Stage], results: tuple[str, ...]) -> Stages:
+    return Stages(s.name, s.params, s.weights, stages, results, s.facts, s.function, s.types)
+
+
+def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> list[str]:
+    """Weights and prepared values that the groups read, in order of first use."""
+    table = {v.name for v, _ in s.weights} | set(prepared)
+    used: dict[str, None] = {}
+    for g in groups:
+        for m in g.members:
+            used |= dict.fromkeys(i for i in m.inputs if i in table)
+    return list(used)
+
+
+def _lower_part(
+    function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
+    plans: dict[str, object], results: tuple[str, ...], weights: list[str],
+) -> Lowered:  # fmt: skip
+    kernels: dict[str, Spec] = {}
+    symbols: dict[Spec, str] = {}
+    launches: list[tuple[str, Launch]] = []
+    for g in groups:
+        launch = outline(g, orders, plans)  # type: ignore[arg-type]
+        symbol = symbols.get(launch.spec)
+        if symbol is None:
+            symbol = symbols[launch.spec] = kernel_symbol(launch.spec)
+            kernels[symbol] = launch.spec
+        launches.append((symbol, launch))
+    sizes = {
+        name: bytes_of(s.types[name].dims, s.types[name].dtype.bytes)
+        for _, launch in launches
+        for name in launch.outputs
+        if name not in results
+    }
+    memory = plan_memory([launch for _, launch in launches], sizes, s.facts)
+    host = host_function(function, launches, s.types, weights, results, memory)
+    return Lowered(host, kernels, tuple(launches), tuple(weights), s.types, memory, tuple(groups))
+
+
+def kernel_symbol(spec: Spec) -> str:
+    """A name that says what the kernel is: its kind and a hash of its contents."""
+    digest = hashlib.sha256(repr(spec).encode()).hexdigest()[:16]
+    return f"k_{spec.kind}_{digest}"

@@ -1,0 +1,180 @@
+"""The host function: read the sizes, check them, place the buffers, launch the kernels.
+
+    def main():
+        batch = x_shape[0]; seq = x_shape[1]
+        check(x_shape[2] == 384, "x: dim 2 must be 384, got {0}")
+        with output(0, f32[batch, seq]) as y, arena(4 * batch * seq * 384) as memory:
+            k_1f3a(x, w3, memory[0], batch * seq, 384)
+            …
+
+It is a loop program like any other, compiled with the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pliant.base.dtypes import i64, u8
+from pliant.base.errors import InvalidModelError
+from pliant.graph.function import Dim, Value
+from pliant.graph.function import Function as GraphFunction
+from pliant.ir.expr import Binary, Expr, Index, Load, Var
+from pliant.ir.node import Node
+from pliant.ir.tensor import Input
+from pliant.loop.stmt import (
+    Alloc, Buffer, BufferRef, Check, Function, Invoke, Let, Stmt, buffer, compact_strides, seq,
+)  # fmt: skip
+from pliant.lower.canonical import Launch
+from pliant.lower.memory import MemoryPlan
+from pliant.sym.expr import Int, as_int, var
+
+
+def host_function(
+    graph: GraphFunction,
+    launches: Sequence[tuple[str, Launch]],
+    types: Mapping[str, Input],
+    weights: Sequence[str],
+    results: Sequence[str],
+    memory: MemoryPlan,
+) -> Function:
+    """`launches` are (kernel symbol, launch); `weights` the names of the weight table's entries."""
+    host = _Host(graph, types, weights, results, memory)
+    return host.build(launches)
+
+
+class _Host:
+    def __init__(
+        self, graph: GraphFunction, types: Mapping[str, Input], weights: Sequence[str],
+        results: Sequence[str], memory: MemoryPlan,
+    ) -> None:  # fmt: skip
+        self.graph, self.types, self.memory, self.results = graph, types, memory, results
+        self.arena = buffer("memory", (memory.total,), u8, scope="arena")
+        self.buffers: dict[str, Buffer] = {}
+        self.shapes: list[Buffer] = []
+        for k, p in enumerate(graph.params):
+            self.buffers[p.name] = _buffer(p.name, types[p.name], f"input{k}")
+            self.shapes.append(
+                buffer(f"{p.name}_shape", (len(p.shape),), i64)
+                .replace(scope=f"shape{k}", strides=(as_int(1),))
+            )  # fmt: skip
+        for k, name in enumerate(weights):
+            self.buffers[name] = _buffer(name, types[name], f"weight{k}")
+        self.params = list(self.buffers.values())
+        self.outputs: list[Buffer] = []
+        for k, name in enumerate(results):
+            b = _buffer(f"{name}_out", types[name], f"output{k}")
+            self.buffers[name] = b
+            self.outputs.append(b)
+
+    def build(self, launches: Sequence[tuple[str, Launch]]) -> Function:
+        calls = seq(*(self._call(symbol, launch) for symbol, launch in launches))
+        body: Stmt = calls
+        if not (self.memory.total.is_const and self.memory.total.value == 0):
+            body = Alloc(self.arena, body)
+        for b in reversed(self.outputs):
+            body = Alloc(b, body)
+        body = self._prologue(body)
+        return Function(self.graph.name, (*self.params, *self.shapes), (), body)
+
+    def _call(self, symbol: str, launch: Launch) -> Stmt:
+        args: list[Node] = [self._ref(n) for n in (*launch.inputs, *launch.outputs)]
+        args += [Index(s) for s in launch.sizes]
+        return Invoke(symbol, tuple(args))
+
+    def _ref(self, name: str) -> BufferRef:
+        if name in self.memory.offsets:
+            return BufferRef(self.arena, (Index(self.memory.offsets[name]),))
+        b = self.buffers[name]
+        return BufferRef(b, tuple(Index(as_int(0)) for _ in b.shape))
+
+    # -- sizes and checks ------------------------------------------------------------------------
+
+    def _prologue(self, body: Stmt) -> Stmt:
+        """Bind every symbol, then check every extent, range and equality."""
+        bound, lets, solved = self._bind()
+        checks: list[Stmt] = []
+        for k, p in enumerate(self.graph.params):
+            for d, extent in enumerate(p.shape):
+                if (k, d) not in bound:
+                    checks.append(self._extent_check(k, p, d, extent))
+        for name, known in self.graph.dims:
+            if name in solved:
+                checks += _range_checks(name, known, solved[name])
+        for a, b, message in self.graph.equalities:
+            text = f"{message} ({a} is {{0}}, {b} is {{1}})"
+            checks.append(_check(Binary("eq", Index(a), Index(b)), text, (Index(a), Index(b))))
+        out = seq(*checks, body)
+        for name, value in reversed(lets):
+            out = Let(Var(name, i64), value, out)
+        return out
+
+    def _bind(self) -> tuple[set[tuple[int, int]], list[tuple[str, Expr]], dict[str, str]]:
+        """Symbols from extents: bare ones first, then those of linear expressions. Returns the
+        extents used up, the definitions, and where each symbol came from."""
+        used: set[tuple[int, int]] = set()
+        lets: list[tuple[str, Expr]] = []
+        source: dict[str, str] = {}
+        for k, p in enumerate(self.graph.params):
+            for d, extent in enumerate(p.shape):
+                names = extent.names
+                if len(names) == 1 and extent is var(min(names)) and min(names) not in source:
+                    (name,) = names
+                    lets.append((name, self._extent(k, d)))
+                    source[name] = f"{p.name}: dim {d}"
+                    used.add((k, d))
+        again = True
+        while again:
+            again = False
+            for k, p in enumerate(self.graph.params):
+                for d, extent in enumerate(p.shape):
+                    unknown = sorted(n for n in extent.names if n not in source)
+                    split = extent.linear(unknown[0]) if len(unknown) == 1 else None
+                    if split is None or not split[0].is_const or split[0].value < 1:
+                        continue
+                    raw = f"{p.name}_{d}"
+                    lets.append((raw, self._extent(k, d)))
+                    lets.append((unknown[0], Index((var(raw) - split[1]) // split[0])))
+                    source[unknown[0]] = f"{p.name}: dim {d}"
+                    again = True
+        missing = sorted({n for p in self.graph.params for e in p.shape for n in e.names} - set(source))
+        if missing:
+            raise InvalidModelError(
+                f"{self.graph.name}: the sizes {', '.join(missing)} do not follow from the inputs' "
+                "shapes; give each its own dimension of an input"
+            )
+        return used, lets, source
+
+    def _extent(self, k: int, d: int) -> Expr:
+        return Load(self.shapes[k], (Index(as_int(d)),))
+
+    def _extent_check(self, k: int, p: Value, d: int, extent: Int) -> Stmt:
+        got = self._extent(k, d)
+        what = str(extent) if extent.is_const else f"{extent} = {{1}}"
+        message = f"{p.name}: dim {d} must be {what}, got {{0}}"
+        return _check(Binary("eq", got, Index(extent)), message, (got, Index(extent)))
+
+
+def _range_checks(name: str, known: Dim, where: str) -> list[Stmt]:
+    size = Index(var(name))
+    out: list[Stmt] = []
+    if known.min > 0:
+        text = f"{where} ({name}) must be at least {known.min}, got {{0}}"
+        out.append(_check(Binary("le", Index(as_int(known.min)), size), text, (size,)))
+    if known.max is not None:
+        text = f"{where} ({name}) must be at most {known.max}, got {{0}}"
+        out.append(_check(Binary("le", size, Index(as_int(known.max))), text, (size,)))
+    if known.multiple > 1:
+        text = f"{where} ({name}) must be a multiple of {known.multiple}, got {{0}}"
+        rest = Index(var(name) % known.multiple)
+        out.append(_check(Binary("eq", rest, Index(as_int(0))), text, (size,)))
+    return out
+
+
+def _check(cond: Expr, message: str, values: tuple[Expr, ...]) -> Stmt:
+    return Check(cond, "ShapeError", message, values)
+
+
+def _buffer(name: str, type_: Input, scope: str) -> Buffer:
+    return Buffer(name, type_.dtype, type_.dims, compact_strides(type_.dims), scope)
+
+

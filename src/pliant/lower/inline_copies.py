@@ -1,0 +1,105 @@
+"""Views cost nothing: a stage that only copies is read through by its readers.
+
+    t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
+    u[i, j] = exp(t[i, j])
+
+The same for stages that load nothing (constants, iotas). A copy that is a result, or that is read by
+something other than a comprehension, is also kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.ir.expr import Expr, Index, Load, Select, substitute
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.access import cost_of, is_copy
+from pliant.lower.conditions import always
+from pliant.lower.stages import Stage, Stages, remove_dead
+from pliant.sym.expr import var
+from pliant.sym.facts import Facts
+
+MAX_FREE_COST = 12  # arithmetic of a load-free stage that is cheaper to repeat than to store
+
+
+def inline_copies(s: Stages) -> None:
+    """Rewrite readers in place and drop copies that nobody reads any more."""
+    bodies: dict[str, Compute] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if isinstance(tensor, Compute):
+            tensor = simplify_indices(through(tensor, bodies), s.facts)
+            if tensor is not stage.tensor:
+                s.stages[name] = Stage(name, tensor, stage.op, stage.spans)
+            if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
+                bodies[name] = tensor
+    remove_dead(s)
+
+
+def _is_free(tensor: Compute) -> bool:
+    loads = any(isinstance(n, Load) for n in own_nodes(tensor.body))
+    return not loads and not tensor.reduce_axes and cost_of(tensor.body) <= MAX_FREE_COST
+
+
+def through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
+    """`tensor` with loads from the given stages replaced by what these read."""
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Load) and node.source.name in bodies:
+            inner = readthrough(bodies[node.source.name], node.indices)
+            return node if inner is None else inner
+        return node
+
+    body = transform(tensor.body, visit)
+    return tensor if body is tensor.body else tensor.replace(body=body)
+
+
+def readthrough(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
+    """The value of `producer` at `indices`; None where an index cannot be expressed."""
+    ints = {}
+    values = {}
+    for axis, index in zip(producer.axes, indices, strict=True):
+        if isinstance(index, Index):
+            ints[axis.var] = index.int_
+        else:
+            values[axis.var] = index
+    if not values:
+        return substitute(producer.body, ints)  # type: ignore[no-any-return]
+
+    failed = False
+
+    def visit(node: Node) -> Node:
+        nonlocal failed
+        if isinstance(node, Index):
+            names = node.int_.names & values.keys()
+            if not names:
+                return Index(node.int_.subs(ints))
+            (name, *more) = sorted(names)
+            if more or node.int_ is not var(name):
+                failed = True
+                return node
+            return values[name]
+        return node
+
+    body: Any = transform(producer.body, visit)
+    return None if failed else body
+
+
+def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
+    """Simplify every index under the ranges of the axes; drop selections that always hold."""
+    local = facts.copy()
+    for axis in (*tensor.axes, *tensor.reduce_axes):
+        local.declare_index(axis.var, axis.extent)
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Index):
+            return Index(local.simplify(node.int_))
+        if isinstance(node, Select):
+            verdict = always(node.cond, local)
+            if verdict is not None:
+                return node.a if verdict else node.b
+        return node
+
+    body = transform(tensor.body, visit)
+    return tensor if body is tensor.body else tensor.replace(body=body)

@@ -1,0 +1,19 @@
+"""The table of all operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pliant.graph.operator import Operator, operator_table
+from pliant.ops.create import CREATE
+from pliant.ops.elementwise import ELEMENTWISE
+from pliant.ops.gather import GATHER
+from pliant.ops.matmul import MATMUL
+from pliant.ops.normalize import NORMALIZE
+from pliant.ops.reduce import REDUCE
+from pliant.ops.shape import SHAPE
+
+OPERATORS: Final[Mapping[str, Operator]] = operator_table(
+    ELEMENTWISE, REDUCE, MATMUL, NORMALIZE, SHAPE, CREATE, GATHER
+)

@@ -1,0 +1,1 @@
+"""Loading and calling compiled code. Imports no compiler and no framework."""

@@ -1,0 +1,258 @@
+"""`Compiled`: what `pliant.compile` and `pliant.load` return."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pliant.base.dtypes import DTYPES
+from pliant.base.errors import InvalidModelError, ResourceError, ShapeError
+from pliant.runtime import _native, abi
+from pliant.runtime.artifact import Artifact, Bytes, copy_artifact, write_artifact
+from pliant.runtime.link import link_shared
+from pliant.runtime.manifest import Function, Manifest, Stat, TensorInfo
+from pliant.runtime.messages import Messages
+from pliant.runtime.tree import flatten, unflatten
+
+HUGE_PAGE: Final = 2 << 20
+
+
+def aligned_empty(size: int) -> Bytes:
+    """Memory for a weight: aligned as generated code expects, to a huge page when it fills one."""
+    alignment = HUGE_PAGE if size >= HUGE_PAGE else abi.ALIGNMENT
+    room = np.empty(size + alignment, np.uint8)
+    start = -address_of(room) % alignment
+    return room[start : start + size]
+
+
+def address_of(array: Bytes) -> int:
+    """Where an array's data begins."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def bytes_of(weight: object) -> Bytes:
+    """The bytes of an array or buffer; copied only when they are scattered or badly aligned."""
+    if isinstance(weight, np.ndarray):
+        # Types from ml_dtypes have no buffer protocol; views of their bytes do.
+        data = np.ascontiguousarray(weight).reshape(-1).view(np.uint8)
+    else:
+        data = np.frombuffer(weight, np.uint8)  # type: ignore[call-overload]
+    if address_of(data) % abi.ALIGNMENT == 0:
+        return data
+    copy = aligned_empty(data.nbytes)
+    copy[:] = data
+    return copy
+
+
+class Program:
+    """Machine code in this process with its manifest and weights, shared by its functions.
+
+    `entries` maps a function's symbol to its address; `keepalive` owns that code. `objects` are the
+    relocatable object files to link when the program is saved.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        entries: Mapping[str, int],
+        *,
+        weights: Sequence[object] = (),
+        objects: Sequence[bytes] = (),
+        keepalive: object = None,
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        artifact: Artifact | None = None,
+    ) -> None:
+        if len(weights) != len(manifest.weights):
+            raise InvalidModelError(
+                f"the manifest lists {len(manifest.weights)} weights, {len(weights)} are given"
+            )
+        if (threads is not None and threads < 1) or (memory_limit is not None and memory_limit < 1):
+            raise InvalidModelError("threads and memory_limit must be at least 1")
+        self.manifest = manifest
+        self.weights = tuple(map(bytes_of, weights))
+        for info, data in zip(manifest.weights, self.weights, strict=True):
+            if data.nbytes != info.bytes:
+                raise InvalidModelError(
+                    f"weight {info.name}: {data.nbytes} bytes, not {info.bytes}"
+                )
+        self.objects = tuple(objects)
+        self.threads = threads
+        self.memory_limit = memory_limit
+        self.artifact = artifact
+        self._keepalive = (keepalive, self.weights)
+        self._addresses = [address_of(w) for w in self.weights]
+        self._entries = dict(entries)
+        self._natives: dict[str, _native.Callable] = {}
+
+    def function(self, name: str) -> Compiled:
+        """The callable of a function. Raises KeyError when there is none of that name."""
+        return Compiled(self, self.manifest.function(name))
+
+    def native(self, function: Function) -> _native.Callable:
+        """The call path of a function, with its counters: one, however often it is asked for."""
+        if function.name not in self._natives:
+            self._natives[function.name] = self._new_native(function)
+        return self._natives[function.name]
+
+    def _new_native(self, function: Function) -> _native.Callable:
+        return _native.Callable(
+            self._entries[function.symbol],
+            inputs=[_spec(i) for i in function.inputs],
+            outputs=[_spec(o) for o in function.outputs],
+            weights=self._addresses,
+            fail=Messages(function),
+            keepalive=self._keepalive,
+            threads=self.threads or 0,
+            memory_limit=self.memory_limit or 0,
+            single=function.result_tree.kind == "leaf",
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program as one file."""
+        if self.artifact is not None:
+            copy_artifact(self.artifact.file, path)
+            return
+        if not self.objects:
+            raise ResourceError(
+                "this program was compiled without keeping its objects: it cannot be saved"
+            )
+        code = link_shared(self.objects, [f.symbol for f in self.manifest.functions])
+        write_artifact(path, code, self.manifest, self.weights)
+
+
+class Compiled:
+    """A compiled function. Call it like the model it came from; many threads may at once."""
+
+    def __init__(self, program: Program, function: Function) -> None:
+        self._program = program
+        self._function = function
+        self._parameters = function.all_parameters
+        self._result = function.result_tree
+        single = self._result.kind == "leaf"
+        self._is_plain_result = single or self._result.is_flat_tuple
+        self._is_plain_call = all(
+            p.tree.kind == "leaf" and not p.keyword_only for p in self._parameters
+        )
+        self._native = program.native(function)
+        self._call: Callable[[tuple[object, ...], object], Any] = self._native.call
+
+    def __call__(self, *args: object, out: object = None, **kwargs: object) -> Any:
+        """Runs the function. With `out`, results go to those buffers, which are also returned."""
+        if kwargs or not self._is_plain_call:
+            args = self._bind(args, kwargs)
+        if self._is_plain_result:
+            return self._call(args, out)
+        if out is not None:
+            out = self._flatten_out(out)
+        return unflatten(self._result, self._call(args, out))
+
+    def run(
+        self, inputs: Mapping[str, object], out: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        """Runs the function on tensors by name; results by name."""
+        tensors = tuple(_by_name(inputs, self._function.inputs, "input", optional=False))
+        buffers = (
+            None if out is None else _by_name(out, self._function.outputs, "output", optional=True)
+        )
+        results = self._call(tensors, buffers)
+        if self._result.kind == "leaf":
+            results = (results,)
+        names = (o.name for o in self._function.outputs)
+        return dict(zip(names, results, strict=True))
+
+    def stats(self) -> dict[str, Stat]:
+        """What compiling found and what calls counted, as one dict."""
+        compiles: dict[str, Stat] = {} if self._program.artifact is None else {"compiles": 0}
+        return {
+            **self._function.stats,
+            **compiles,
+            "weights_bytes": self._program.manifest.weights_bytes,
+            "threads": self._program.threads or _native.default_threads(),
+            "calls": self._native.calls,
+            "input_copies": self._native.copies,
+            "measured_peak_bytes": self._native.peak_bytes,
+        }
+
+    def explain(self) -> str:
+        """Symbols, guards, kernels and what caused them."""
+        return self._function.explain or str(self._function)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program, with all its functions, as one file for `pliant.load`."""
+        self._program.save(path)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._program.manifest
+
+    @property
+    def function(self) -> Function:
+        """This function's part of the manifest."""
+        return self._function
+
+    def __getitem__(self, name: str) -> Compiled:
+        """Another function of the same program."""
+        return self._program.function(name)
+
+    def __repr__(self) -> str:
+        return f"<pliant.Compiled {self._function}>"
+
+    def _bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+        """The inputs, in order, of a call with the parameters of the user's function."""
+        positional = [p for p in self._parameters if not p.keyword_only]
+        if len(args) > len(positional):
+            raise ShapeError(
+                f"{self._function.name}: takes {len(positional)} positional arguments, got "
+                f"{len(args)}: {self._function}"
+            )
+        values = {p.name: a for p, a in zip(positional, args)}
+        for name, value in kwargs.items():
+            if name in values:
+                raise ShapeError(f"{self._function.name}: argument {name!r} is given twice")
+            values[name] = value
+        leaves: list[object] = []
+        for p in self._parameters:
+            if p.name not in values:
+                if p.tree.kind == "const":  # it can only have that value
+                    continue
+                raise ShapeError(f"{self._function.name}: argument {p.name!r} is missing")
+            leaves.extend(flatten(p.tree, values.pop(p.name), p.name))
+        if values:
+            known = ", ".join(p.name for p in self._parameters)
+            raise ShapeError(
+                f"{self._function.name}: unknown arguments {', '.join(values)}; it has {known}"
+            )
+        return tuple(leaves)
+
+    def _flatten_out(self, out: object) -> list[object]:
+        """Buffers in the result's structure, or as a flat list of them."""
+        flat = isinstance(out, list | tuple) and len(out) == len(self._function.outputs)
+        if (
+            isinstance(out, list | tuple)
+            and flat
+            and not any(isinstance(o, list | tuple | dict) for o in out)
+        ):
+            return list(out)
+        return flatten(self._result, out, "out")
+
+
+def _spec(info: TensorInfo) -> tuple[str, int, int]:
+    return info.name, DTYPES[info.dtype].dlpack, len(info.shape)
+
+
+def _by_name(
+    given: Mapping[str, object], infos: Sequence[TensorInfo], what: str, *, optional: bool
+) -> list[object]:
+    names = [i.name for i in infos]
+    missing = [] if optional else [n for n in names if n not in given]
+    unknown = [n for n in given if n not in names]
+    if missing or unknown:
+        parts = [f"missing {', '.join(missing)}"] * bool(missing)
+        parts += [f"unknown {', '.join(map(str, unknown))}"] * bool(unknown)
+        raise ShapeError(f"{what}s: {'; '.join(parts)}; there are: {', '.join(names)}")
+    return [given.get(n) for n in names]

@@ -1,0 +1,78 @@
+"""`load`: a saved model back into a process. Needs no compiler."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO
+
+from pliant.base.errors import ArtifactError
+from pliant.runtime import _native
+from pliant.runtime.artifact import Artifact, open_artifact
+from pliant.runtime.callable import Compiled, Program
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    verify_weights: bool = False,
+) -> Compiled:
+    """The first function of an artifact; the others are its items: `load(path)["decode"]`.
+
+    `threads` and `memory_limit` (bytes a call may use) are as in `pliant.compile`. An artifact is
+    code: load only what you trust. Raises ArtifactError.
+    """
+    artifact = open_artifact(path, verify_weights=verify_weights)
+    if (
+        any(f.startswith("amx") for f in artifact.manifest.cpu_features)
+        and not _native.request_amx()
+    ):
+        raise ArtifactError(f"{path}: it needs AMX, which the system does not permit this process")
+    library = Library(artifact)
+    program = Program(
+        artifact.manifest,
+        {f.symbol: library.symbol(f.symbol) for f in artifact.manifest.functions},
+        weights=artifact.weights,
+        keepalive=library,
+        threads=threads,
+        memory_limit=memory_limit,
+        artifact=artifact,
+    )
+    return program.function(artifact.manifest.functions[0].name)
+
+
+class Library:
+    """The code of an artifact, and the open file behind it."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._path = artifact.path
+        self._file: IO[bytes] = artifact.file
+        try:
+            self._code: _native.SharedObject | None = _native.SharedObject(_name_of(artifact))
+        except OSError as e:
+            raise ArtifactError(f"{self._path}: the system cannot load it: {e}") from e
+
+    def symbol(self, name: str) -> int:
+        """The address of a function."""
+        assert self._code is not None
+        try:
+            return self._code.symbol(name)
+        except KeyError:
+            raise ArtifactError(f"{self._path}: it lacks the function {name}") from None
+
+    def __del__(self) -> None:
+        # In this order: the name under which the code is loaded is taken until it is unloaded.
+        self._code = None
+        self._file.close()
+
+
+def _name_of(artifact: Artifact) -> str:
+    """A name for the loader that stands for this very file.
+
+    The loader takes two files of one name for the same library, so a model saved again under its
+    old path would come back as the old one. The descriptor's name is unique while it is open.
+    """
+    name = f"/proc/self/fd/{artifact.file.fileno()}"
+    return name if Path(name).exists() else str(artifact.path.resolve())
