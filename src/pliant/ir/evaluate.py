@@ -24,7 +24,8 @@ from pliant.ir.scope import Scope
 from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, producers
 
 RunProgram = Callable[[Any, list[Array], Mapping[str, int]], None]
-"""Runs a loop program on the operands' arrays and then the outputs', which it fills."""
+"""Runs a loop program on the operands' arrays and then the outputs', which it fills, for the sizes
+that its buffers' extents name."""
 
 MAX_CELLS: Final = 1 << 24
 """Larger grids are evaluated in slices along their longest output axis."""
@@ -77,11 +78,22 @@ def _value(
                 np.zeros([d.eval(sizes) for d in shape], dtype.numpy)
                 for dtype, shape in tensor.results
             ]
-            run_program(tensor.program, [values[o] for o in tensor.operands] + outputs, sizes)
+            arrays = [values[o] for o in tensor.operands] + outputs
+            run_program(tensor.program, arrays, _program_sizes(tensor.program, arrays))
             return outputs
         case OpaqueOutput():
             return values[tensor.of][tensor.index]
     raise InvalidModelError(f"no meaning of {type(tensor).__name__}")
+
+
+def _program_sizes(program: Any, arrays: Sequence[Array]) -> dict[str, int]:
+    """A program's sizes, which its buffers have as extents."""
+    sizes: dict[str, int] = {}
+    for formal, actual in zip(program.buffers, arrays, strict=True):
+        for extent, n in zip(formal.shape, actual.shape, strict=True):
+            if str(extent) in program.sizes:
+                sizes[str(extent)] = n
+    return sizes
 
 
 def check_requirements(requires: Sequence[tuple[Any, Any, str]], sizes: Mapping[str, int]) -> None:

@@ -188,8 +188,9 @@ class Scatter(Tensor):
 class Opaque(Tensor):
     """Outputs of a loop program given in full (`program` is a `pliant.loop` function).
 
-    The program takes the operands' buffers, then the outputs' buffers, in order. Not a value by
-    itself: its results are `OpaqueOutput`s.
+    The program takes the operands' buffers, then the outputs' buffers, in order. Its sizes are its
+    own: each is the extent of some buffer, and has the value that this tensor's dimension has. Not
+    a value by itself: its results are `OpaqueOutput`s.
     """
 
     label: str
