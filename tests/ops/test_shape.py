@@ -1,6 +1,7 @@
 """The `shape` family against their oracles."""
 
 import pytest
+
 from tests.ops.case import Case, check
 from tests.ops.data.shape import CASES
 

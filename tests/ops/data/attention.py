@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from tests.ops.case import FLOATS, Case, arg, with_types
 
 SIZES = (
-    {"b": 2, "h": 4, "s": 5, "t": 7, "d": 8}, {"b": 1, "h": 2, "s": 1, "t": 1, "d": 1},
-    {"b": 1, "h": 2, "s": 3, "t": 0, "d": 4}, {"b": 0, "h": 2, "s": 3, "t": 2, "d": 4},
+    {"b": 2, "h": 4, "s": 5, "t": 7, "d": 8},
+    {"b": 1, "h": 2, "s": 1, "t": 1, "d": 1},
+    {"b": 1, "h": 2, "s": 3, "t": 0, "d": 4},
+    {"b": 0, "h": 2, "s": 3, "t": 2, "d": 4},
     {"b": 1, "h": 2, "s": 9, "t": 4, "d": 3},
-)  # fmt: skip
+)
 
 
 def attention(
@@ -32,7 +34,7 @@ def attention(
     bias = bias.expand(shape)
     if k.shape[-2] == 0:
         return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
-    found = F.scaled_dot_product_attention(
+    found = functional.scaled_dot_product_attention(
         *wide, attn_mask=bias, scale=scale, enable_gqa=q.shape[-3] != k.shape[-3]
     )
     return torch.where((bias == float("-inf")).all(-1, keepdim=True), 0.0, found).to(q.dtype)
@@ -43,9 +45,12 @@ def cases() -> list[Case]:
     v = arg("f32", "b", "h", "t", 5)
     found: list[Case] = []
     masks: tuple[Any, ...] = (
-        None, arg("bool", "s", "t"), arg("f32", "b", 1, 1, "t"), arg("bool", "b", 1, "s", "t"),
+        None,
+        arg("bool", "s", "t"),
+        arg("f32", "b", 1, 1, "t"),
+        arg("bool", "b", 1, "s", "t"),
         arg("f32", "h", "s", "t"),
-    )  # fmt: skip
+    )
     for j, mask in enumerate(masks):
         for causal in (False, True):
             for scale in (None, 0.3):

@@ -13,9 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from tests.ops.case import Case, arg, with_types
 
 SIZES = (
-    {"m": 2, "n": 3, "k": 4}, {"m": 1, "n": 1, "k": 1}, {"m": 0, "n": 2, "k": 3},
+    {"m": 2, "n": 3, "k": 4},
+    {"m": 1, "n": 1, "k": 1},
+    {"m": 0, "n": 2, "k": 3},
     {"m": 5, "n": 7, "k": 2},
-)  # fmt: skip
+)
 X = arg("f32", "m", "n", "k")
 
 
@@ -45,11 +47,12 @@ def reshape_cases() -> list[Case]:
 
     found = []
     for note, have, want in RESHAPES:
+
         def attrs(d: Any, want: Any = want) -> dict[str, Any]:
             return {"shape": tuple(map(d, want))}
 
         found.append(of("reshape", oracle, attrs, note, arg("f32", *have)))
-    return found  # fmt: skip
+    return found
 
 
 def transpose(x: torch.Tensor, perm: Sequence[int]) -> torch.Tensor:
@@ -69,13 +72,39 @@ def slice_cases() -> list[Case]:
         return Case("slice", (X,), sliced, attrs, sizes, note=note, numpy=True)
 
     return [
-        case("all", lambda d: {"starts": (0, 0, 0), "stops": (d("m"), d("n"), d("k")), "steps": (1, 1, 1)}),
-        case("part", lambda d: {"starts": (0, 1, 0), "stops": (d("m"), d("n"), d("k-1")), "steps": (1, 1, 1)}),
-        case("step", lambda d: {"starts": (0, 0, 1), "stops": (d("m"), d("n"), d("k")), "steps": (1, 2, 3)}),
-        case("back", lambda d: {"starts": (0, d("n-1"), d("k-1")), "stops": (d("m"), -1, 0), "steps": (1, -1, -2)}),
-        case("none", lambda d: {"starts": (0, 1, 0), "stops": (d("m"), 1, d("k")), "steps": (1, 1, 1)}),
-        case("back-none", lambda d: {"starts": (0, 0, 0), "stops": (d("m"), 0, d("k")), "steps": (1, -1, 1)}),
-    ]  # fmt: skip
+        case(
+            "all",
+            lambda d: {"starts": (0, 0, 0), "stops": (d("m"), d("n"), d("k")), "steps": (1, 1, 1)},
+        ),
+        case(
+            "part",
+            lambda d: {
+                "starts": (0, 1, 0),
+                "stops": (d("m"), d("n"), d("k-1")),
+                "steps": (1, 1, 1),
+            },
+        ),
+        case(
+            "step",
+            lambda d: {"starts": (0, 0, 1), "stops": (d("m"), d("n"), d("k")), "steps": (1, 2, 3)},
+        ),
+        case(
+            "back",
+            lambda d: {
+                "starts": (0, d("n-1"), d("k-1")),
+                "stops": (d("m"), -1, 0),
+                "steps": (1, -1, -2),
+            },
+        ),
+        case(
+            "none",
+            lambda d: {"starts": (0, 1, 0), "stops": (d("m"), 1, d("k")), "steps": (1, 1, 1)},
+        ),
+        case(
+            "back-none",
+            lambda d: {"starts": (0, 0, 0), "stops": (d("m"), 0, d("k")), "steps": (1, -1, 1)},
+        ),
+    ]
 
 
 def joined(xs: Any, axis: int) -> torch.Tensor:
@@ -95,7 +124,16 @@ def concat_cases() -> list[Case]:
     found.append(Case("concat", (apart,), joined, {"axis": 0}, more, note="named-apart"))
     for axis in range(4):
         xs = (X, X, X)
-        found.append(Case("stack", (xs,), lambda xs, axis: torch.stack(xs, axis), {"axis": axis}, SIZES, note=str(axis)))  # fmt: skip
+        found.append(
+            Case(
+                "stack",
+                (xs,),
+                lambda xs, axis: torch.stack(xs, axis),
+                {"axis": axis},
+                SIZES,
+                note=str(axis),
+            )
+        )
     return found
 
 
@@ -130,9 +168,16 @@ def pad_cases() -> list[Case]:
         case("bool", ((1, 1),), x=arg("bool", "n"), value=1),
     ]
     found.append(
-        Case("pad", (X,), pad_oracle, lambda d: {"pads": ((0, 0), (0, d("k")), (d("n"), 0))}, SIZES,
-             note="sizes", numpy=True)
-    )  # fmt: skip
+        Case(
+            "pad",
+            (X,),
+            pad_oracle,
+            lambda d: {"pads": ((0, 0), (0, d("k")), (d("n"), 0))},
+            SIZES,
+            note="sizes",
+            numpy=True,
+        )
+    )
     for mode in ("reflect", "edge", "wrap"):
         found.append(case(mode, ((0, 0), (1, 2), (3, 0)), big, mode=mode))
         found.append(case(mode + "-both", ((0, 0), (3, 3), (0, 2)), big, mode=mode))
@@ -148,8 +193,15 @@ def expand_cases() -> list[Case]:
         return np.array(np.broadcast_to(x, tuple(shape)))
 
     def case(note: str, have: Any, want: Any, sizes: Any = SIZES) -> Case:
-        return Case("expand", (arg("f32", *have),), oracle, lambda d: {"shape": tuple(map(d, want))},
-                    sizes, note=note, numpy=True)  # fmt: skip
+        return Case(
+            "expand",
+            (arg("f32", *have),),
+            oracle,
+            lambda d: {"shape": tuple(map(d, want))},
+            sizes,
+            note=note,
+            numpy=True,
+        )
 
     either = tuple(s | {"a": a} for s in SIZES for a in (1, s["n"]))
     return [
@@ -181,14 +233,28 @@ def axis_cases() -> list[Case]:
         of("tile", tile, {"repeats": (2, 1, 3)}),
         of("tile", tile, lambda d: {"repeats": (1, d("k"), 0)}, "sizes"),
         of("flip", lambda x, axes: torch.flip(x, axes), {"axes": (0, 2)}),
-        of("roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), {"shifts": (1, -5), "axes": (0, 2)}),
-        of("roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), lambda d: {"shifts": (d("n"), 1), "axes": (1, 1)}, "sizes"),
-        *(of("transpose", transpose, {"perm": p}, "".join(map(str, p))) for p in ((0, 1, 2), (2, 0, 1), (2, 1, 0))),
+        of(
+            "roll",
+            lambda x, shifts, axes: torch.roll(x, shifts, axes),
+            {"shifts": (1, -5), "axes": (0, 2)},
+        ),
+        of(
+            "roll",
+            lambda x, shifts, axes: torch.roll(x, shifts, axes),
+            lambda d: {"shifts": (d("n"), 1), "axes": (1, 1)},
+            "sizes",
+        ),
+        *(
+            of("transpose", transpose, {"perm": p}, "".join(map(str, p)))
+            for p in ((0, 1, 2), (2, 0, 1), (2, 1, 0))
+        ),
         of("transpose", transpose, {"perm": ()}, "scalar", arg("f32")),
-    ]  # fmt: skip
+    ]
     for axes in ((0,), (3,), (1, 3), (0, 1, 5)):
         note = "".join(map(str, axes))
-        found.append(Case("unsqueeze", (X,), unsqueeze, {"axes": axes}, SIZES, note=note, numpy=True))
+        found.append(
+            Case("unsqueeze", (X,), unsqueeze, {"axes": axes}, SIZES, note=note, numpy=True)
+        )
     return found
 
 
@@ -209,32 +275,73 @@ def block_cases() -> list[Case]:
     for block in (1, 2, 3):
         x = arg("f32", "m", f"{block * block}*n", "k", 3)
         for mode in ("DCR", "CRD"):
-            found.append(Case("depth_to_space", (x,), onnx_oracle("DepthToSpace"), {"block": block, "mode": mode}, sizes, note=f"{mode}{block}", numpy=True))
+            found.append(
+                Case(
+                    "depth_to_space",
+                    (x,),
+                    onnx_oracle("DepthToSpace"),
+                    {"block": block, "mode": mode},
+                    sizes,
+                    note=f"{mode}{block}",
+                    numpy=True,
+                )
+            )
         y = arg("f32", "m", "n", f"{block}*k", 2 * block)
-        found.append(Case("space_to_depth", (y,), onnx_oracle("SpaceToDepth"), {"block": block}, sizes, note=str(block), numpy=True))
+        found.append(
+            Case(
+                "space_to_depth",
+                (y,),
+                onnx_oracle("SpaceToDepth"),
+                {"block": block},
+                sizes,
+                note=str(block),
+                numpy=True,
+            )
+        )
         for batch in ((), ("m",), ("m", 2)):
             x = arg("f32", *batch, f"{block * block}*n", "k", 3)
-            found.append(of("pixel_shuffle", lambda x, factor: torch.pixel_shuffle(x, factor), {"factor": block}, f"{block}{len(batch)}", x, sizes))
-    return found  # fmt: skip
+            found.append(
+                of(
+                    "pixel_shuffle",
+                    lambda x, factor: torch.pixel_shuffle(x, factor),
+                    {"factor": block},
+                    f"{block}{len(batch)}",
+                    x,
+                    sizes,
+                )
+            )
+    return found
 
 
 def triangle_cases() -> list[Case]:
     found = []
     for op, fn in (("tril", torch.tril), ("triu", torch.triu)):
         for k in (-2, 0, 1, 9):
+
             def oracle(x: torch.Tensor, diagonal: int, fn: Any = fn) -> torch.Tensor:
                 return fn(x, diagonal)
 
             found.append(of(op, oracle, {"diagonal": k}, str(k)))
-        found += with_types(of(op, oracle, {"diagonal": 0}, "", arg("bool", "n", "k")), "bool", "i64")
+        found += with_types(
+            of(op, oracle, {"diagonal": 0}, "", arg("bool", "n", "k")), "bool", "i64"
+        )
     for offset in (-1, 0, 2):
+
         def diagonal(x: torch.Tensor, offset: int, axis1: int, axis2: int) -> torch.Tensor:
             return torch.diagonal(x, offset, axis1, axis2)
 
         for a, b in ((0, 1), (2, 0), (1, 2)):
             sizes = tuple(s for s in SIZES if s["m"] and min(s["n"], s["k"]) > 1)
-            found.append(of("diagonal", diagonal, {"offset": offset, "axis1": a, "axis2": b}, f"{offset}{a}{b}", sizes=sizes))
-    return found  # fmt: skip
+            found.append(
+                of(
+                    "diagonal",
+                    diagonal,
+                    {"offset": offset, "axis1": a, "axis2": b},
+                    f"{offset}{a}{b}",
+                    sizes=sizes,
+                )
+            )
+    return found
 
 
 def unfold_cases() -> list[Case]:
@@ -259,6 +366,14 @@ def split_cases() -> list[Case]:
 
 
 CASES = [
-    *reshape_cases(), *slice_cases(), *concat_cases(), *split_cases(), *pad_cases(),
-    *expand_cases(), *axis_cases(), *block_cases(), *triangle_cases(), *unfold_cases(),
-]  # fmt: skip
+    *reshape_cases(),
+    *slice_cases(),
+    *concat_cases(),
+    *split_cases(),
+    *pad_cases(),
+    *expand_cases(),
+    *axis_cases(),
+    *block_cases(),
+    *triangle_cases(),
+    *unfold_cases(),
+]

@@ -7,19 +7,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.case import FLOATS, INTS, Case, arg, extremes, few, numbers, positive, special, with_types
+from tests.ops.case import (
+    FLOATS,
+    INTS,
+    Case,
+    arg,
+    extremes,
+    few,
+    numbers,
+    positive,
+    special,
+    with_types,
+)
 
 SIZES = (
-    {"m": 3, "n": 5, "k": 2}, {"m": 1, "n": 1, "k": 1}, {"m": 0, "n": 4, "k": 1},
-    {"m": 2, "n": 0, "k": 3}, {"m": 2, "n": 17, "k": 1},
-)  # fmt: skip
+    {"m": 3, "n": 5, "k": 2},
+    {"m": 1, "n": 1, "k": 1},
+    {"m": 0, "n": 4, "k": 1},
+    {"m": 2, "n": 0, "k": 3},
+    {"m": 2, "n": 17, "k": 1},
+)
 
 
 def sort(x: np.ndarray, axis: int, descending: bool, stable: bool = True) -> Any:
     """By stable ranks: NumPy puts NaN last; descending reverses the keys, not the result."""
     wide = x.astype(np.float64) if x.dtype.kind not in "iub" else x
     if descending:
-        values, ranks = np.unique(wide, return_inverse=True, equal_nan=True)
+        _, ranks = np.unique(wide, return_inverse=True, equal_nan=True)
         wide = -ranks.reshape(wide.shape)
     order = np.argsort(wide, axis=axis, kind="stable")
     return np.take_along_axis(x, order, axis), order
@@ -39,15 +53,45 @@ def sort_cases() -> list[Case]:
             base = Case("sort", (x,), sort, attrs, SIZES, note=f"{axis}{descending:d}", numpy=True)
             found += with_types(base, *((*FLOATS, "i64", "u8") if axis == 1 else ("f32",)))
             wild = arg("f32", "m", "n", "k", fill=special)
-            found.append(Case("sort", (wild,), sort, attrs, SIZES, note=f"special{axis}{descending:d}", numpy=True))
+            found.append(
+                Case(
+                    "sort",
+                    (wild,),
+                    sort,
+                    attrs,
+                    SIZES,
+                    note=f"special{axis}{descending:d}",
+                    numpy=True,
+                )
+            )
     big = tuple(s for s in SIZES if s["n"] >= 4)
     for largest in (False, True):
         for k in (0, 1, 4):
             args = (arg("f32", "m", "n", "k", fill=few),)
-            found.append(Case("topk", args, topk, {"k": k, "axis": 1, "largest": largest}, big, note=f"{k}{largest:d}", numpy=True))
+            found.append(
+                Case(
+                    "topk",
+                    args,
+                    topk,
+                    {"k": k, "axis": 1, "largest": largest},
+                    big,
+                    note=f"{k}{largest:d}",
+                    numpy=True,
+                )
+            )
         args = (arg("i32", "m", "n"),)
-        found.append(Case("topk", args, topk, lambda d, g=largest: {"k": d("n"), "axis": 1, "largest": g}, SIZES, note=f"all{largest:d}", numpy=True))
-    return found  # fmt: skip
+        found.append(
+            Case(
+                "topk",
+                args,
+                topk,
+                lambda d, g=largest: {"k": d("n"), "axis": 1, "largest": g},
+                SIZES,
+                note=f"all{largest:d}",
+                numpy=True,
+            )
+        )
+    return found
 
 
 RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
@@ -80,14 +124,40 @@ def running_cases() -> list[Case]:
         for j in range(4):
             attrs = {"axis": j % 3, "exclusive": j % 2 == 1, "reverse": j > 1}
             fill = positive if op == "cumprod" else numbers
-            base = Case(op, (arg("f32", "m", "n", "k", fill=fill),), running(op), attrs, SIZES, 4, str(j), numpy=True)
+            base = Case(
+                op,
+                (arg("f32", "m", "n", "k", fill=fill),),
+                running(op),
+                attrs,
+                SIZES,
+                4,
+                str(j),
+                numpy=True,
+            )
             found += with_types(base, *FLOATS)
-            base = Case(op, (arg("i64", "m", "n", "k", fill=extremes),), running(op), attrs, SIZES, note=str(j), numpy=True)
+            base = Case(
+                op,
+                (arg("i64", "m", "n", "k", fill=extremes),),
+                running(op),
+                attrs,
+                SIZES,
+                note=str(j),
+                numpy=True,
+            )
             found += with_types(base, *(INTS if j == 1 else ("i32",)))
     for op, fn in (("cummax", torch.cummax), ("cummin", torch.cummin)):
         args = (arg("f32", "m", "n", "k", fill=special),)
-        found.append(Case(op, args, lambda x, axis, fn=fn: fn(x, axis).values, {"axis": 1}, SIZES, note="special"))
-    return found  # fmt: skip
+        found.append(
+            Case(
+                op,
+                args,
+                lambda x, axis, fn=fn: fn(x, axis).values,
+                {"axis": 1},
+                SIZES,
+                note="special",
+            )
+        )
+    return found
 
 
 CASES = [*sort_cases(), *running_cases()]
