@@ -1,5 +1,5 @@
 # make test     everything CI runs, from nothing but Python >= 3.11 and a C/C++ compiler
-# make check    the same checks in the current environment: no downloads
+# make check    the same checks with PYTHON as it is (PYTHONPATH=src after `make native`)
 # make native   build the runtime's Python module in place, for work with PYTHONPATH=src
 # make demo     the demo, in the environment of `make test`
 
@@ -17,7 +17,7 @@ CMAKE = PATH="$(dir $(abspath $(PYTHON))):$$PATH" cmake
 .PHONY: test check native native-tests lint pytest demo clean
 
 test: $(VENV)/.installed
-	$(MAKE) check PYTHON=$(VENV)/bin/python
+	$(MAKE) --no-print-directory check PYTHON=$(VENV)/bin/python
 
 # The stamp names what was installed, so a change of either file installs again.
 $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/native/*)
@@ -34,7 +34,7 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	$(dir $(PYTHON))lint-imports
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command as main; main()'
 
 native-tests:
 	$(CMAKE) -S . -B build/tests -DPLIANT_PYTHON=OFF -DPLIANT_TESTS=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null

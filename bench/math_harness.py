@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from functools import lru_cache
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -15,6 +16,22 @@ from pliant.codegen.llvm.math import MATH_FUNCTIONS, definitions, math_function
 Array = np.ndarray
 NUMPY = {f32: np.float32, f64: np.float64}
 _ENGINES: list[llvm.ExecutionEngine] = []  # keeps compiled code alive
+
+
+REPEAT = """
+define void @repeat(ptr %out, ptr %x, ptr %y, i64 %n, i64 %times) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @run(ptr %out, ptr %x, ptr %y, i64 %n)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %times
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
 
 
 def loop_text(name: str, dtype: DType, lanes: int) -> str:
@@ -35,7 +52,7 @@ def loop_text(name: str, dtype: DType, lanes: int) -> str:
     return "\n".join(
         [
             definitions([function]),
-            "define void @run(ptr noalias %out, ptr noalias %x, ptr noalias %y, i64 %n) {",
+            "define void @run(ptr noalias %out, ptr noalias %x, ptr noalias %y, i64 %n) noinline {",
             "entry:",
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %loop, label %done",
@@ -51,13 +68,14 @@ def loop_text(name: str, dtype: DType, lanes: int) -> str:
             "done:",
             "  ret void",
             "}",
+            REPEAT,
         ]
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def machine(features: str | None = None) -> llvm.TargetMachine:
-    """A target machine for this processor's features (or the given ones) with full-width vectors."""
+    """A target machine with the host's features (or the given ones) and full-width vectors."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if features is None:
@@ -81,11 +99,12 @@ def optimise(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 class Runner:
-    """`runner(x)` or `runner(x, y)`: the function over contiguous arrays of the dtype."""
+    """`runner(x)` or `runner(x, y)`: the function over contiguous arrays of the dtype.
 
-    def __init__(
-        self, name: str, dtype: DType, lanes: int, features: str | None = None
-    ) -> None:
+    `repeat(out, x, y, n, times)` (addresses) does it many times, for timing.
+    """
+
+    def __init__(self, name: str, dtype: DType, lanes: int, features: str | None = None) -> None:
         target = machine(features)
         module = optimise(loop_text(name, dtype, lanes), target)
         self.assembly = target.emit_assembly(module)
@@ -96,6 +115,9 @@ class Runner:
         self.call = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, ctypes.c_int64)(
             engine.get_function_address("run")
         )
+        self.repeat = ctypes.CFUNCTYPE(
+            None, pointer, pointer, pointer, ctypes.c_int64, ctypes.c_int64
+        )(engine.get_function_address("repeat"))
         self.lanes = lanes
         self.numpy = NUMPY[dtype]
 
@@ -108,12 +130,70 @@ class Runner:
 
     def _padded(self, a: Array, padding: int) -> Array:
         assert a.dtype == self.numpy
-        return np.ascontiguousarray(np.concatenate([a, np.ones(padding, a.dtype)]) if padding else a)
+        return (
+            np.concatenate([a, np.ones(padding, a.dtype)]) if padding else np.ascontiguousarray(a)
+        )
 
 
-@lru_cache(maxsize=None)
+@cache
 def runner(name: str, dtype: DType, lanes: int, features: str | None = None) -> Runner:
     return Runner(name, dtype, lanes, features)
+
+
+def _where(inside: Array, function: Callable[[float], float], x: Array, outside: Array) -> Array:
+    """`outside` with function(x) where `inside`: for functions that only exist one by one."""
+    result = np.array(outside, np.float64)
+    chosen = x[inside].tolist()
+    result[inside] = np.fromiter(map(function, chosen), np.float64, len(chosen))
+    return result
+
+
+def _erf(x: Array) -> Array:
+    near = x * (2 / math.sqrt(math.pi))
+    a = np.abs(x)
+    outside = np.where(a < 1, near * (1 - x * x / 3), np.sign(x))
+    return _where((a > 2.0**-13) & (a < 6), math.erf, x, outside)
+
+
+def _erfc(x: Array) -> Array:
+    inside = (np.abs(x) > 2.0**-28) & (x < 27.5) & (x > -6)
+    outside = np.where(x > 1, 0.0, np.where(x < -1, 2.0, 1 - x))
+    return _where(inside, math.erfc, x, np.where(np.isnan(x), x, outside))
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+ORACLES: dict[str, Callable[..., Array]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "sigmoid": _sigmoid,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _erf,
+    "erfc": _erfc,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "atan2": np.arctan2,
+    "pow": np.power,
+}
+"""The functions in float64, for measuring f32."""
 
 
 def ulp_error(got: Array, want: Sequence[float] | Array) -> Array:

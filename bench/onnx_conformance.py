@@ -1,6 +1,6 @@
 """ONNX's node tests by operator: pass, refused, WRONG, crash.
 
-    python bench/onnx_conformance.py [--filter REGEX] [--verbose] [--op OP]
+python bench/onnx_conformance.py [--filter REGEX] [--verbose] [--op OP]
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "frontend" / "onnx"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from node_cases import CRASH, PASS, REFUSED, WRONG, left_out, node_tests, operator_of, run_case
+from tests.frontend.onnx.node_cases import (
+    CRASH,
+    PASS,
+    REFUSED,
+    WRONG,
+    left_out,
+    node_tests,
+    operator_of,
+    run_case,
+)
 
 
 def main() -> int:
     """Print the table; exit code 1 where anything is wrong or crashes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--filter", default="", help="names to run, a regular expression")
+    parser.add_argument("--dynamic", action="store_true", help="make every dim symbolic")
     parser.add_argument("--op", default="", help="one operator")
     parser.add_argument("--verbose", action="store_true", help="one line for each failed test")
     options = parser.parse_args()
@@ -34,7 +44,7 @@ def main() -> int:
         if why:
             out_of_scope[why] += 1
             continue
-        outcome = run_case(case)
+        outcome = run_case(case, dynamic=options.dynamic)
         table.setdefault(outcome.op, Counter())[outcome.result] += 1
         if outcome.result in (WRONG, CRASH) or (options.verbose and outcome.result == REFUSED):
             print(f"{outcome.result:8} {outcome.name}: {outcome.detail}", file=sys.stderr)

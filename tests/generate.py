@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -159,7 +161,20 @@ def binary_ops(dtype: DType) -> list[str]:
     logic = ["and", "or", "xor"]
     if dtype is boolean:
         return logic
-    common = "add sub mul floordiv floormod truncdiv truncmod min max fmin fmax pow".split()
+    common = [
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "floormod",
+        "truncdiv",
+        "truncmod",
+        "min",
+        "max",
+        "fmin",
+        "fmax",
+        "pow",
+    ]
     return [*common, "div", "atan2"] if dtype.is_float else [*common, *logic, "shl", "shr"]
 
 
@@ -174,20 +189,23 @@ def buffers(draw: Any, name: str, scope: str = "param") -> Buffer:
     return Buffer(name, draw(st.sampled_from(TYPES)), shape, strides, scope, align)
 
 
+@cache
 def data() -> st.SearchStrategy[Any]:
     """Attribute values."""
     leaf = st.one_of(
-        st.none(), st.booleans(), st.integers(-5, 5), st.floats(), TEXT,
-        st.sampled_from(list(DTYPES.values())), ints(1, ("n", "f32", "inf")),
+        st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), TEXT,
+        st.sampled_from([math.nan, *DTYPES.values()]), ints(1, ("n", "f32", "inf")),
     )  # fmt: skip
     return st.recursive(leaf, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4)
 
 
+@cache
 def pairs() -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
     """Notes."""
     return st.lists(st.tuples(TEXT, data()), max_size=2).map(tuple)
 
 
+@cache
 def spans() -> st.SearchStrategy[tuple[Span, ...]]:
     """Places in a model."""
     return st.lists(st.builds(Span, TEXT, st.integers(0, 9), TEXT), max_size=2).map(tuple)
@@ -223,7 +241,7 @@ def stmts(
             return Check(value(boolean), error, draw(TEXT), (value(i64, 1),))
         case "for":
             kind = draw(st.sampled_from(["serial", "parallel", "vectorized", "unrolled", "odd"]))
-            return For(draw(st.sampled_from(NAMES)), draw(ints()), sub(), kind)
+            return For(draw(st.sampled_from(NAMES)), draw(ints()), sub(), kind, draw(pairs()))
         case "block":
             iters = tuple(
                 Iter(n, draw(ints()), draw(st.sampled_from("SRO")))
@@ -237,7 +255,12 @@ def stmts(
         case "seq":
             return Seq(tuple(sub() for _ in range(draw(st.integers(0, 3)))))
         case "alloc":
-            new = draw(buffers(f"b{fresh}", draw(st.sampled_from(["register", "scratch"]))))
+            new = draw(
+                buffers(
+                    draw(st.sampled_from(["b", "b."])) + fresh,
+                    draw(st.sampled_from(["register", "scratch"])),
+                )
+            )
             return Alloc(new, sub((new,)))
         case "let":
             var_ = Var(fresh, draw(st.sampled_from(TYPES)))
@@ -288,7 +311,8 @@ def tensors(draw: Any, count: int = 4) -> tuple[Tensor, ...]:
                 skip = draw(st.none() | exprs(boolean, sources, 2))
                 value = draw(exprs(base.dtype, sources, 2))
                 combiner = draw(st.sampled_from(["set", "add"]))
-                made.append(Scatter(draw(label), base, axes, where, combiner, value, skip))
+                needs = tuple(draw(st.lists(st.tuples(ints(1), ints(1), TEXT), max_size=1)))
+                made.append(Scatter(draw(label), base, axes, where, combiner, value, skip, needs))
             case "opaque":
                 operands = tuple(draw(st.lists(st.sampled_from(made), max_size=2)))
                 results = ((f32, (var("n"),)), (i64, ()))
@@ -302,7 +326,7 @@ def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
     """Graph functions, well-formed in names only."""
     names = draw(
         st.lists(
-            st.sampled_from("x y z in h h_1 v_in".split()) | st.text("a.é ", min_size=1, max_size=3),
+            st.sampled_from(["x", "y", "in", "h", "v_in", "é", "a b", ".", "a.b", "1"]),
             unique=True, min_size=3, max_size=8,
         )
     )  # fmt: skip
@@ -324,9 +348,8 @@ def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
         outputs, rest = rest[:k], rest[k:]
         operand = st.sampled_from([*known, None])
         args = tuple(draw(st.lists(operand | st.lists(operand, max_size=2).map(tuple), max_size=3)))
-        value = data() | tensors(1).map(lambda ts: ts[0])
         attrs = tuple(
-            (n, draw(value))
+            (n, draw(data()) if draw(st.integers(0, 9)) else draw(tensors(1))[0])
             for n in draw(
                 st.lists(st.sampled_from(["axis", "lambda", "to"]), unique=True, max_size=2)
             )
@@ -342,7 +365,7 @@ def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
         st.just((3,)) | st.just(()),
     )
     dims = tuple(sorted(draw(st.dictionaries(st.sampled_from(NAMES), dim)).items()))
-    equal = tuple(draw(st.lists(st.tuples(ints(1), ints(1)), max_size=2)))
+    equal = tuple(draw(st.lists(st.tuples(ints(1), ints(1), TEXT), max_size=2)))
     results = tuple(draw(st.lists(st.sampled_from(known), max_size=2)))
     function = graph.Function(
         "main", (values[0],), ((weight, "key"),), tuple(bindings), results, dims, equal

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
-    from pliant.pipeline import compile
     from pliant.graph.function import Dim
+    from pliant.pipeline import compile
     from pliant.runtime.callable import Compiled
     from pliant.runtime.loader import load
 

@@ -1,6 +1,6 @@
 """The pipeline, on one page.
 
-    model ─ import ─► graph function ─ simplify ─► ─ lower ─► kernels + host ─ build ─► objects ─► Compiled
+    model ─ import ─► graph function ─ lower ─► kernels + host ─ build ─► objects ─► Compiled
 
 `compile` is what users call. Every stage is a function from one representation to the next; none
 changes its input.
@@ -12,16 +12,23 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import llvmlite
 import numpy as np
 
-import llvmlite
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.base.settings import settings
-from pliant.codegen.build import Built, Image, build_host, build_kernel, build_micro_kernel
-from pliant.codegen.build import micro_kernel
+from pliant.codegen.build import (
+    Built,
+    Image,
+    build_host,
+    build_kernel,
+    build_micro_kernel,
+    micro_kernel,
+)
 from pliant.codegen.cache import ObjectCache
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
@@ -34,7 +41,7 @@ from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, lower_function
 from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program
-from pliant.runtime.manifest import Function, Manifest, Site, Symbol, TensorInfo, WeightInfo
+from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.contraction import MatmulIntrinsic
 from pliant.version import VERSION
@@ -42,7 +49,7 @@ from pliant.version import VERSION
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
 
-def compile(  # noqa: A001  (the public name)
+def compile(
     model: Any,
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -59,8 +66,8 @@ def compile(  # noqa: A001  (the public name)
 ) -> Compiled:
     """Compile a model once, for every shape that its symbolic dimensions allow.
 
-    `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes` as
-    for torch.export), or the path, bytes or ModelProto of an ONNX model. `dims` refines what is
+    `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
+    as for torch.export), or the path, bytes or ModelProto of an ONNX model. `dims` refines what is
     known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and
     cgroup. `memory_limit` bounds the bytes that one call may allocate.
 
@@ -134,9 +141,11 @@ class _Backend:
         self.objects[mk.symbol] = self._cached(mk.text(), lambda: build_micro_kernel(self.t))
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
-            self.objects[symbol] = self._cached(symbol, lambda s=spec, n=symbol: build_kernel(
-                schedule(s, self.t.lanes(32), mm).replace(name=n), self.t
-            ))  # fmt: skip
+            self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec, mm))
+
+    def _kernel(self, symbol: str, spec: Spec, mm: MatmulIntrinsic) -> Built:
+        program = schedule(spec, self.t.lanes(32), mm).replace(name=symbol)
+        return build_kernel(program, self.t)
 
     def host(self, part: Lowered) -> Built:
         built = build_host(part.host, self.t)
@@ -191,7 +200,7 @@ def _function_info(
     imported: ImportedModel, main: Lowered, sites: tuple[Site, ...], back: _Backend
 ) -> Function:
     f = imported.function
-    stats = {
+    stats: dict[str, Stat] = {
         "compiles": 1,
         "kernels": len(main.kernels),
         "launches": len(main.launches),
@@ -223,5 +232,3 @@ def _check_options(precision: str | None, numerics: str) -> None:
 
 def _silent(phase: str, done: int, of: int) -> None:
     pass
-
-

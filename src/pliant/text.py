@@ -53,7 +53,7 @@ def parse_function(text: str) -> Any:
     match source.tree.body:
         case [ast.FunctionDef() as node]:
             return graph_parser.function_level(source, node, _LEVELS)
-    source.fail(source.tree, "expected one function")
+    raise source.error(source.tree, "expected one function")
 
 
 def parse_tensors(text: str) -> tuple[Tensor, ...]:

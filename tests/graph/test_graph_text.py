@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from generate import graphs
 from hypothesis import HealthCheck, given, settings
 
 from pliant.graph.function import Function, Module
 from pliant.ir.parser import ParseError
 from pliant.text import parse_function, parse_module, to_text
+from tests.generate import graphs
 
 MODULE = """\
 weights = {
@@ -17,14 +17,14 @@ weights = {
 }
 
 
-@graph(dims={"s": dim(min=1, max=4096, likely=(1, 128))}, equal=(("t", "s"),))
-def main(x: f32["b", "s", 384], y: named("in", f32["b", "t"])):
+@graph(dims={"s": dim(min=1, max=4096, likely=(1, 128))}, equal=(("t", "s", "t is s"),))
+def main(x: f32["b", "s", 384], v_in: named("in", f32["b", "t"])):
     w: f32[384, 384] = weight("9f86")
     h: f32["b", "s", 384] = matmul(x, w) @ at("model.py", 12)
     values: f32["b", "s", 5]
     places: i64["b", "s", 5]
     values, places = topk(h, axis=2, k=5, largest=True)
-    c: f32["b", 2*s, 384] = concat((h, h), axis=1) @ at("model.py", 13) @ at("a.onnx", 0, "Concat_1")
+    c: f32["b", "2*s", 384] = concat((h, h), axis=1) @ at("a.py", 3) @ at("b", 0, "C_1")
     r: f32["2*b*s", 384] = reshape(h, shape=(2*b*s, 384))
     z: bool["b"] = and_(h, None, **{"lambda": -0.5})
     return values, z
@@ -34,7 +34,7 @@ def main(x: f32["b", "s", 384], y: named("in", f32["b", "t"])):
 def copy(x: f32["n"], y: f32["n"], n: i64):
     for i in grid(n):
         y[i] = x[i]
-""".replace('"b", 2*s, 384', '"b", "2*s", 384')
+"""
 
 
 def test_text_is_stable() -> None:
@@ -45,7 +45,7 @@ def test_text_is_stable() -> None:
     assert parse_module(MODULE, store) == module
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_round_trip(made: tuple[Function, dict[str, np.ndarray]]) -> None:
     function, weights = made

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import pytest
-from generate import exprs, tensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pliant.base.dtypes import DTYPES, f32, i64
+from pliant.base.dtypes import DTYPES, f32
 from pliant.ir.expr import Const, Expr, Index
 from pliant.ir.parser import ExprParser, ParseError, Scope, Text
 from pliant.ir.printer import expr_text
 from pliant.ir.tensor import Compute, compute, placeholder
 from pliant.sym.expr import var
 from pliant.text import parse_tensors, to_text
+from tests.generate import exprs, tensors
 
 SEVERAL = """\
 x = placeholder(f32["n", "k"])
 m = compute((n,), lambda _i0: max(x[_i0, _r0] for _r0 in grid(k)))
 e = compute((n, k), lambda _i0, _i1: exp(x[_i0, _i1] - m[_i0]), requires=((n, 2*k, "n is 2 k"),))
 s = scan((n,), 0, "sum", lambda _i0: m[_i0], reverse=True)
-o = scatter(s, (n,), lambda _i0: (_i0//2,), lambda _i0: m[_i0], combiner="add", skip=lambda _i0: _i0 < 3)
+o = scatter(s, (n,), lambda _i0: (_i0//2,), lambda _i0: m[_i0], skip=lambda _i0: _i0 < 3)
 @loop
 def sort(a: f32["n"], b: f32["n"], c: i64["n"], n: i64):
     for i in grid(n):
         b[i] = a[i]
 t = opaque(sort, (o,), (f32["n"], i64["n"]))
 t_0 = output(t, 0)
-e, t_0"""
+p = scatter(s, (n,), lambda _i0: (_i0//2,), lambda _i0: m[_i0], combiner="add")
+e, t_0, p"""
 
 
 def test_text_is_stable() -> None:
     assert to_text(parse_tensors(SEVERAL)) == SEVERAL
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tensors())
 def test_round_trip(roots: tuple) -> None:  # type: ignore[type-arg]
     text = to_text(roots)
@@ -47,7 +48,7 @@ def parse(text: str, dtype: object = None) -> Expr:
     return ExprParser(source, Scope()).expr(source.tree.body[-1].value)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(list(DTYPES.values())).flatmap(lambda t: exprs(t, depth=2)))
 def test_expressions_round_trip(expr: Expr) -> None:
     lines, text = expr_text(expr)
@@ -79,7 +80,8 @@ def test_shared_and_deep_bodies() -> None:
 
     t = compute((var("n"),), body)
     text = to_text(t)
-    assert "def t_at(_i0):" in text and len(text) < 10_000
+    assert "def t_at(_i0):" in text
+    assert len(text) < 10_000
     assert parse_tensors(text) == (t,)
 
 
@@ -87,9 +89,7 @@ def test_labels_that_are_no_names() -> None:
     x = placeholder("in.1", (var("n"),), f32)
     t = Compute("in.1", (), x[0] + x[Index(var("n") - 1)])
     assert to_text(t).splitlines() == [
-        't_in_1 = placeholder(f32["n"], name="in.1")'
-        if False
-        else 'in_1 = placeholder(f32["n"], name="in.1")',
+        'in_1 = placeholder(f32["n"], name="in.1")',
         'in_1_1 = compute((), lambda: in_1[0] + in_1[n - 1], name="in.1")',
         "(in_1_1,)",
     ]
@@ -101,4 +101,3 @@ def test_errors_name_the_line() -> None:
         parse_tensors("x = placeholder(f32[3])\nt = compute((3,), lambda i: y[i])\n(t,)")
     with pytest.raises(ParseError, match="line 1: 1 indices for 2 extents"):
         parse_tensors("t = compute((3, 4), lambda i: 0.5)\n(t,)")
-    assert i64

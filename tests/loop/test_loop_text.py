@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 import pytest
-from generate import functions
 from hypothesis import HealthCheck, given, settings
 
 from pliant.base.dtypes import f32, i64
@@ -15,6 +14,7 @@ from pliant.loop.parser import parse_function
 from pliant.loop.printer import function_text
 from pliant.loop.stmt import Alloc, Function, If, Let, Nop, Seq, Stmt, Store, buffer
 from pliant.sym.expr import as_int, var
+from tests.generate import functions
 
 ROW_SUMS = """\
 @loop
@@ -51,7 +51,7 @@ def test_text_is_stable(text: str) -> None:
     assert function_text(parse_function(text)) == text
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(functions())
 def test_round_trip(function: Function) -> None:
     text = function_text(function)

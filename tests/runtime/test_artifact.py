@@ -210,6 +210,12 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, pattern):
     assert str(path) in str(caught.value)
 
 
+def test_a_dtype_of_the_future_is_refused():
+    text = tiny.manifest().to_json().replace(b'"dtype":"f32"', b'"dtype":"f3"')
+    with pytest.raises(ArtifactError, match="unknown dtype 'f3'"):
+        type(tiny.manifest()).from_json(text)
+
+
 def test_other_files_are_refused(tmp_path):
     text = tmp_path / "text.so"
     text.write_text("hello")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,6 +155,22 @@ def test_programs_are_checked():
     p = Program(tiny.manifest(), addresses, weights=[bytes(12)])
     with pytest.raises(ResourceError, match="cannot be saved"):
         p.save("x.so")
+
+
+def test_programs_go_when_nobody_holds_them():
+    class Code:
+        pass
+
+    addresses, _ = tiny.entries()
+    code = Code()
+    gone = weakref.ref(code)
+    f = Program(tiny.manifest(), addresses, weights=[bytes(12)], keepalive=code).function("add")
+    y = f(X, X)
+    code.cycle = f
+    del code, f
+    gc.collect()
+    assert gone() is None
+    np.testing.assert_array_equal(y[0], 2 * X)
 
 
 def test_weights_are_aligned_without_needless_copies():

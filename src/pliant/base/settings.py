@@ -17,6 +17,8 @@ class Settings:
     cache_dir: Path | None  # PLIANT_CACHE_DIR: where compiled kernels are kept; "off": nowhere
     dump: Path | None  # PLIANT_DUMP: a folder to write every stage of a compilation to
     check: bool  # PLIANT_CHECK=1: verify the program after every stage
+    debug: bool  # PLIANT_DEBUG=1: commands print where an error came from
+    threads: str  # what decides the number of threads, where a variable does: "NAME=value"
 
 
 def settings() -> Settings:
@@ -25,4 +27,14 @@ def settings() -> Settings:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = None if cache == "off" else Path(cache) if cache else home / "pliant" / "kernels"
     dump = os.environ.get("PLIANT_DUMP", "")
-    return Settings(folder, Path(dump) if dump else None, os.environ.get("PLIANT_CHECK") == "1")
+    on = {name: os.environ.get(f"PLIANT_{name}") == "1" for name in ("CHECK", "DEBUG")}
+    return Settings(folder, Path(dump) if dump else None, on["CHECK"], on["DEBUG"], _threads())
+
+
+def _threads() -> str:
+    for name in ("PLIANT_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "")
+        first = value.split(",")[0].strip()
+        if first.isdigit() and int(first) > 0:
+            return f"{name}={value}"
+    return ""

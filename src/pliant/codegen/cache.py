@@ -1,8 +1,8 @@
 """Objects on disk, by what they were made from.
 
-A key hashes everything that an object depends on; entries are written to a temporary name and renamed,
-so a reader sees a whole file or none, and each carries a checksum. A cache that cannot be written is
-not an error: compiling goes on without it, and `problem` says why.
+A key hashes everything that an object depends on. Entries are written to a temporary name and
+renamed, so a reader sees a whole file or none, and each carries a checksum. A cache that cannot be
+written is not an error: compiling goes on without it, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 CAP: Final = 1 << 30  # bytes kept; the least recently used go first
+ABANDONED: Final = 60  # seconds after which a temporary file has no writer
 
 
 class ObjectCache:
@@ -68,6 +70,16 @@ class ObjectCache:
         except OSError as error:
             self.problem = f"kernels are not cached: {error}"
 
+    def probe(self) -> str:
+        """Why entries cannot be stored, or an empty string."""
+        if self.folder is not None and not self.problem:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=self.folder).close()
+            except OSError as error:
+                self.problem = f"kernels are not cached: {error}"
+        return self.problem
+
     def entries(self) -> Iterator[Path]:
         if self.folder is not None and self.folder.is_dir():
             yield from sorted(self.folder.glob("*.kernel"))
@@ -77,6 +89,7 @@ class ObjectCache:
 
     def trim(self) -> int:
         """Remove the least recently used entries beyond the cap; how many went."""
+        self._remove_abandoned()
         found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.entries())
         total, gone = sum(size for _, size, _ in found), 0
         for _, size, path in found:
@@ -90,11 +103,20 @@ class ObjectCache:
 
     def clear(self) -> int:
         """Remove everything; how many entries went."""
+        self._remove_abandoned()
         gone = 0
         for path in list(self.entries()):
             path.unlink()
             gone += 1
         return gone
+
+    def _remove_abandoned(self) -> None:
+        """Remove what a killed process left half-written: files that nobody finished in a minute."""
+        if self.folder is not None and self.folder.is_dir():
+            for path in self.folder.glob(".new-*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > ABANDONED:
+                        path.unlink()
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None

@@ -1,1 +1,1 @@
-"""Models of other frameworks to graph functions. Each framework is imported only by its own package."""
+"""Models of other frameworks to graph functions. Only its own package imports a framework."""

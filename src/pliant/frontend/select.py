@@ -50,6 +50,6 @@ def _kind(model: Any) -> str:
         if kind in roots:
             return kind
     raise UnsupportedError(
-        f"cannot compile a {type(model).__module__}.{type(model).__qualname__}: give a torch module, "
-        "a torch.export.ExportedProgram, or the path, bytes or ModelProto of an ONNX model"
+        f"cannot compile a {type(model).__module__}.{type(model).__qualname__}: give a torch "
+        "module, a torch.export.ExportedProgram, or the path, bytes or ModelProto of an ONNX model"
     )

@@ -43,10 +43,10 @@ def parse_module(
             case ast.FunctionDef():
                 function = function_level(source, node, levels)
                 if function.name in functions:
-                    source.fail(node, f"{function.name} is defined twice")
+                    raise source.error(node, f"{function.name} is defined twice")
                 functions[function.name] = function
             case _:
-                source.fail(node, "expected a function")
+                raise source.error(node, "expected a function")
     return Module(functions, used)
 
 
@@ -56,7 +56,7 @@ def function_level(text: Text, node: ast.FunctionDef, levels: Mapping[str, Funct
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(name, ast.Name) and name.id in levels:
             return levels[name.id](text, node)
-    text.fail(node, f"a function begins with one of {', '.join('@' + n for n in levels)}")
+    raise text.error(node, f"a function begins with one of {', '.join('@' + n for n in levels)}")
 
 
 def function_of(text: Text, node: ast.FunctionDef, program_of: ProgramOf | None = None) -> Function:
@@ -68,11 +68,13 @@ def _weight(
     parser: ExprParser, key: str, kind: ast.expr, weights: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     if key not in weights:
-        parser.text.fail(kind, f"the weight {key!r} is not in the store")
+        raise parser.text.error(kind, f"the weight {key!r} is not in the store")
     dtype, shape = parser.type(kind)
     array = weights[key]
     if (from_numpy(array.dtype), array.shape) != (dtype, tuple([d.value for d in shape])):
-        parser.text.fail(kind, f"the weight {key!r} in the store is {array.dtype}{array.shape}")
+        raise parser.text.error(
+            kind, f"the weight {key!r} in the store is {array.dtype}{array.shape}"
+        )
     return array
 
 
@@ -100,18 +102,18 @@ class _Parser:
         params: list[Value] = []
         for arg in node.args.args:
             if arg.annotation is None:
-                self.text.fail(arg, f"{arg.arg} has no type")
+                raise self.text.error(arg, f"{arg.arg} has no type")
             params.append(self._declare(arg.arg, arg.annotation))
         results: tuple[Value, ...] | None = None
         for stmt in node.body:
             if results is not None:
-                self.text.fail(stmt, "nothing may follow the return")
+                raise self.text.error(stmt, "nothing may follow the return")
             if isinstance(stmt, ast.Return):
                 results = self._results(stmt)
             else:
                 self._statement_at(stmt)
         if results is None:
-            self.text.fail(node, "the function returns nothing")
+            raise self.text.error(node, "the function returns nothing")
         dims, equalities = self._options(node, tuple(params))
         return Function(
             node.name, tuple(params), tuple(self.weights), tuple(self.bindings), results, dims,
@@ -133,17 +135,17 @@ class _Parser:
                 case "all_dims":
                     exact = self._dims(option.value)
                 case "equal":
-                    pairs = self.parser.elements(option.value)
-                    equalities = tuple([self.parser.integers(p) for p in pairs])
+                    items = self.parser.elements(option.value)
+                    equalities = tuple([self.parser.requirement(item) for item in items])
                 case _:
-                    self.text.fail(node, f"no option {option.arg!r}")
+                    raise self.text.error(node, f"no option {option.arg!r}")
         if exact is None:
             exact = tuple(sorted(dims.items(), key=lambda pair: pair[0]))
         return exact, equalities
 
     def _dims(self, node: ast.expr) -> tuple[tuple[str, Dim], ...]:
         if not isinstance(node, ast.Dict):
-            self.text.fail(node, "expected a dictionary")
+            raise self.text.error(node, "expected a dictionary")
         out: list[tuple[str, Dim]] = []
         for key, value in zip(node.keys, node.values, strict=True):
             match key, value:
@@ -151,7 +153,7 @@ class _Parser:
                     known = {k.arg: self.parser.data(k.value) for k in value.keywords if k.arg}
                     out.append((self.parser.string(key), Dim(**known)))
                 case _:
-                    self.text.fail(value, "expected dim(min=…, max=…, multiple=…, likely=…)")
+                    raise self.text.error(value, "expected dim(min=…, max=…, multiple=…, likely=…)")
         return tuple(out)
 
     def _statement(self, node: ast.stmt) -> None:
@@ -172,7 +174,7 @@ class _Parser:
             case ast.Expr(value=call):
                 self.bindings.append(self._binding(call, ()))
             case _ if not self.parser.tensors.statement(node):
-                self.text.fail(node, "not a binding")
+                raise self.text.error(node, "not a binding")
 
     def _declare(self, name: str, kind: ast.expr) -> Value:
         real = name
@@ -188,7 +190,7 @@ class _Parser:
             spans.append(self.parser.span(node.right))
             node = node.left
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            self.text.fail(node, "not the call of an operator")
+            raise self.text.error(node, "not the call of an operator")
         op, args = node.func.id, node.args
         if op == "op" and args:
             op, args = self.parser.string(args[0]), args[1:]
@@ -214,10 +216,10 @@ class _Parser:
     def _value(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
-        self.text.fail(node, f"{ast.unparse(node)} is not defined")
+        raise self.text.error(node, f"{ast.unparse(node)} is not defined")
 
     def _results(self, node: ast.Return) -> tuple[Value, ...]:
         if node.value is None:
-            self.text.fail(node, "write `return ()` for no results")
+            raise self.text.error(node, "write `return ()` for no results")
         items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
         return tuple([self._value(i) for i in items])

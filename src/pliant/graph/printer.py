@@ -1,6 +1,6 @@
 """Graph functions and modules as Python text that parses back to the same objects.
 
-    @graph(dims={"s": dim(min=1, max=4096)}, equal=(("t", "s"),))
+    @graph(dims={"s": dim(min=1, max=4096)}, equal=(("t", "s", "lengths differ"),))
     def main(x: f32["b", "s", 384]):
         w: f32[384, 384] = weight("9f86d081884c7d65")
         h: f32["b", "s", 384] = matmul(x, w) @ at("model.py", 12)
@@ -9,9 +9,9 @@
         values, places = topk(h, axis=2, k=5)
         return values
 
-Operators are called by name (`and_` for `and`), attributes are keywords, `@ at(…)` says where in the
-model a binding comes from. Symbols of the parameters are declared only where something is known of
-them. A value whose name is no Python name is written `v: named("the name", f32["b"]) = …`.
+Operators are called by name (`and_` for `and`), attributes are keywords; `@ at(…)` says where in
+the model a binding comes from. Symbols of the parameters are declared only where something is known
+of them. A value whose name is no Python name is written `v: named("its name", f32["b"]) = …`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError
 from pliant.graph.function import Binding, Dim, Function, Module, Value
 from pliant.ir.printer import (
+    as_name,
     data_text,
     dims_text,
     is_name,
@@ -143,10 +144,7 @@ class _Printer:
     def _name(self, value: Value) -> str:
         found = self._names.get(value)
         if found is None:
-            wish = "".join(
-                c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in value.name
-            )
-            wish = wish if is_name(wish) else f"v_{wish}"
+            wish = as_name(value.name)
             found, k = wish, 1
             while found in self._taken:
                 found, k = f"{wish}_{k}", k + 1
@@ -189,8 +187,8 @@ def _options(function: Function) -> list[str]:
     elif told:
         options.append(f"dims={_dims_text(tuple(told.items()))}")
     if function.equalities:
-        pairs = tuple_text(f"({dims_text(pair)})" for pair in function.equalities)
-        options.append(f"equal={pairs}")
+        equal = [f"({dims_text((a, b))}, {quote(why)})" for a, b, why in function.equalities]
+        options.append(f"equal={tuple_text(equal)}")
     return options
 
 

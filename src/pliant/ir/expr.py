@@ -21,7 +21,7 @@ bf16 arithmetic is done in f32 and rounded after every operator. Integers wrap.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import ml_dtypes
@@ -347,7 +347,7 @@ def loads_of(root: Node) -> Iterator[Load]:
     return (n for n in walk(root) if isinstance(n, Load))
 
 
-def substitute(root: Any, sizes: dict[str, IntLike]) -> Any:
+def substitute(root: Any, sizes: Mapping[str, IntLike]) -> Any:
     """Replace symbolic integer variables in every `Index` (and axis extent) below `root`."""
     if not sizes:
         return root

@@ -6,9 +6,10 @@ Works on the syntax tree of the text and evaluates nothing. What the text may na
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from pliant.base.dtypes import DTYPES, DType, f32, i64
 from pliant.base.errors import InvalidModelError
@@ -73,10 +74,11 @@ class Text:
         except SyntaxError as error:
             raise ParseError(f"line {error.lineno}: {error.msg}: {error.text or ''}") from error
 
-    def fail(self, node: ast.AST, message: str) -> Never:
+    def error(self, node: ast.AST, message: str) -> ParseError:
+        """The error to raise, with the line."""
         line = getattr(node, "lineno", 0)
         shown = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        raise ParseError(f"line {line}: {message}\n    {shown}")
+        return ParseError(f"line {line}: {message}\n    {shown}")
 
     def located(self, node: ast.AST, build: Callable[[], Any]) -> Any:
         """The result of `build`; errors of nodes' own checks get the line."""
@@ -85,7 +87,7 @@ class Text:
         except ParseError:
             raise
         except (InvalidModelError, ValueError, TypeError) as error:
-            self.fail(node, str(error))
+            raise self.error(node, str(error)) from error
 
 
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
@@ -122,7 +124,7 @@ class ExprParser:
             return self.text.located(node, lambda: parse_int(text))  # type: ignore[no-any-return]
         value = self.text.located(node, lambda: _integer(node))
         if value is None:
-            self.text.fail(node, f"{ast.unparse(node)} is not an integer expression")
+            raise self.text.error(node, f"{ast.unparse(node)} is not an integer expression")
         return value  # type: ignore[no-any-return]
 
     def integers(self, node: ast.expr) -> tuple[Int, ...]:
@@ -132,25 +134,25 @@ class ExprParser:
     def elements(self, node: ast.expr) -> list[ast.expr]:
         """The elements of a tuple or list display."""
         if not isinstance(node, ast.Tuple | ast.List):
-            self.text.fail(node, f"{ast.unparse(node)} is not a tuple")
+            raise self.text.error(node, f"{ast.unparse(node)} is not a tuple")
         return node.elts
 
     def string(self, node: ast.expr) -> str:
         """A string literal."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
-        self.text.fail(node, f"{ast.unparse(node)} is not a string")
+        raise self.text.error(node, f"{ast.unparse(node)} is not a string")
 
     def dtype(self, node: ast.expr) -> DType:
         """The name of an element type."""
         if isinstance(node, ast.Name) and node.id in DTYPES:
             return DTYPES[node.id]
-        self.text.fail(node, f"{ast.unparse(node)} is not an element type")
+        raise self.text.error(node, f"{ast.unparse(node)} is not an element type")
 
     def type(self, node: ast.expr) -> tuple[DType, tuple[Int, ...]]:
         """`f32["n", 384]`."""
         if not isinstance(node, ast.Subscript):
-            self.text.fail(node, f"{ast.unparse(node)} is not a tensor type")
+            raise self.text.error(node, f"{ast.unparse(node)} is not a tensor type")
         inside = node.slice
         dims = inside.elts if isinstance(inside, ast.Tuple) else [inside]
         return self.dtype(node.value), tuple([self.integer(d) for d in dims])
@@ -167,7 +169,7 @@ class ExprParser:
             case ast.Tuple() | ast.List():
                 return tuple([self.data(e) for e in node.elts])
             case ast.Call(func=ast.Name(id="float"), args=[text]):
-                return float(self.string(text))
+                return math.nan if self.string(text) == "nan" else float(self.string(text))
             case ast.Call(func=ast.Name(id="size"), args=[text]):
                 return self.integer(text)
             case ast.Call(func=ast.Name(id="at")):
@@ -177,11 +179,18 @@ class ExprParser:
     def pairs(self, node: ast.expr) -> tuple[tuple[str, Any], ...]:
         """A dictionary display as pairs, in order."""
         if not isinstance(node, ast.Dict) or None in node.keys:
-            self.text.fail(node, "expected a dictionary of names")
+            raise self.text.error(node, "expected a dictionary of names")
         keys = [k for k in node.keys if k is not None]
         return tuple(
             [(self.string(k), self.data(v)) for k, v in zip(keys, node.values, strict=True)]
         )
+
+    def requirement(self, node: ast.expr) -> tuple[Int, Int, str]:
+        """`(size, size, message)`."""
+        match self.elements(node):
+            case [a, b, message]:
+                return self.integer(a), self.integer(b), self.string(message)
+        raise self.text.error(node, "expected (size, size, message)")
 
     def span(self, node: ast.expr) -> Span:
         """`at("model.py", 12, "name")`."""
@@ -190,7 +199,7 @@ class ExprParser:
                 parts = [self.data(a) for a in node.args]
                 if [type(p) for p in parts] == [str, int, str][: len(parts)]:
                     return Span(*parts)
-        self.text.fail(node, f"{ast.unparse(node)} is not a place: at(file, line, name)")
+        raise self.text.error(node, f"{ast.unparse(node)} is not a place: at(file, line, name)")
 
     def _value(self, node: ast.expr) -> Expr | Number:
         match node:
@@ -214,7 +223,7 @@ class ExprParser:
                 return self._load(node, name, at)
             case ast.Call(func=ast.Name(id=name), keywords=[]):
                 return self._call(node, name)
-        self.text.fail(node, f"{ast.unparse(node)} is not an expression")
+        raise self.text.error(node, f"{ast.unparse(node)} is not an expression")
 
     def _name(self, name: str) -> Expr | Number:
         if name in self.scope.parts:
@@ -232,7 +241,7 @@ class ExprParser:
             return Index(-value.int_) if isinstance(value, Index) else Unary("neg", value)
         if isinstance(op, ast.Invert):
             return Unary("not", _settle(value, None))
-        self.text.fail(node, f"{ast.unparse(node)}: no such operator")
+        raise self.text.error(node, f"{ast.unparse(node)}: no such operator")
 
     def _compare(
         self, node: ast.expr, left: ast.expr, operator: ast.cmpop, right: ast.expr
@@ -241,12 +250,12 @@ class ExprParser:
         if isinstance(operator, ast.Gt | ast.GtE):
             return _binary("lt" if isinstance(operator, ast.Gt) else "le", b, a)
         if type(operator) not in _OPERATORS:
-            self.text.fail(node, f"{ast.unparse(node)}: no such comparison")
+            raise self.text.error(node, f"{ast.unparse(node)}: no such comparison")
         return _binary(_OPERATORS[type(operator)], a, b)
 
     def _load(self, node: ast.expr, name: str, at: ast.expr) -> Expr:
         if name not in self.scope.sources:
-            self.text.fail(node, f"nothing named {name!r} to load from here")
+            raise self.text.error(node, f"nothing named {name!r} to load from here")
         return Load(self.scope.sources[name], tuple(self.indices(at)))
 
     def indices(self, at: ast.expr) -> list[Expr]:
@@ -293,7 +302,7 @@ class ExprParser:
                 return Binary(self.string(op), x, y)
             case "reduce", [combiner, body]:
                 return Reduce(self.string(combiner), (), self.expr(body))
-        self.text.fail(node, f"{name} is no function of {len(node.args)} expressions")
+        raise self.text.error(node, f"{name} is no function of {len(node.args)} expressions")
 
     def _convert(self, dtype: DType, node: ast.expr) -> Expr:
         value = self._value(node)
@@ -308,7 +317,7 @@ class ExprParser:
         if len(sizes) == len(values):
             return Index((minimum if op == "min" else maximum)(*sizes))
         if len(values) != 2:
-            self.text.fail(node, f"{op} takes two values")
+            raise self.text.error(node, f"{op} takes two values")
         return _binary(op, *values)
 
     def _reduce(self, combiner: str, node: ast.GeneratorExp) -> Expr:
@@ -322,7 +331,7 @@ class ExprParser:
                 ):
                     axes.append(Axis(name, self.integer(extent)))
                 case _:
-                    self.text.fail(node, "expected `for name in grid(extent)`")
+                    raise self.text.error(node, "expected `for name in grid(extent)`")
         return Reduce(combiner, tuple(axes), self.expr(node.elt))
 
 

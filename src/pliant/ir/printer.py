@@ -153,6 +153,12 @@ def is_part_name(text: str) -> bool:
     return text in ("inf", "nan") or (text.startswith("_e") and text[2:].isdigit())
 
 
+def as_name(text: str) -> str:
+    """A Python name like `text`."""
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text)
+    return clean if is_name(clean) else f"v_{clean}"
+
+
 def const_text(value: Const) -> str:
     """A literal with its type: `f32(1.5)`, `True`, `bits(f32, 0x7fc00001)`."""
     number = _number_text(value)

@@ -26,9 +26,25 @@ from pliant.ir.node import Node
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 __all__ = [
-    "Compute", "Input", "Opaque", "OpaqueOutput", "Scan", "Scatter", "Tensor", "compute",
-    "all_of", "inputs_of", "own_nodes", "placeholder", "producers", "reduce", "scan", "scatter",
-    "select", "sources", "within",
+    "Compute",
+    "Input",
+    "Opaque",
+    "OpaqueOutput",
+    "Scan",
+    "Scatter",
+    "Tensor",
+    "all_of",
+    "compute",
+    "inputs_of",
+    "own_nodes",
+    "placeholder",
+    "producers",
+    "reduce",
+    "scan",
+    "scatter",
+    "select",
+    "sources",
+    "within",
 ]  # fmt: skip
 
 

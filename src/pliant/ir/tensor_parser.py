@@ -10,6 +10,7 @@ from pliant.ir.expr import Axis, Expr
 from pliant.ir.parser import ExprParser, Scope, Text
 from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor
 from pliant.ir.tensor_printer import WORDS
+from pliant.sym.expr import Int
 
 ProgramOf = Callable[[Text, ast.FunctionDef], Any]
 """What a decorated definition means."""
@@ -21,10 +22,10 @@ def parse_tensors(text: str, program_of: ProgramOf | None = None) -> tuple[Tenso
     parser = TensorParser(source, program_of)
     last = source.tree.body[-1] if source.tree.body else None
     if not isinstance(last, ast.Expr):
-        source.fail(last or source.tree, "the last line names the tensors")
+        raise source.error(last or source.tree, "the last line names the tensors")
     for node in source.tree.body[:-1]:
         if not parser.statement(node):
-            source.fail(node, "expected a tensor")
+            raise source.error(node, "expected a tensor")
     named = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
     return tuple([parser.tensor(n) for n in named])
 
@@ -58,7 +59,7 @@ class TensorParser:
         """A tensor by its name."""
         if isinstance(node, ast.Name) and node.id in self.tensors:
             return self.tensors[node.id]
-        self.text.fail(node, f"no tensor {ast.unparse(node)}")
+        raise self.text.error(node, f"no tensor {ast.unparse(node)}")
 
     def _define(self, name: str, word: str, call: ast.Call) -> Tensor:
         parser = ExprParser(self.text, Scope(dict(self.tensors)))
@@ -70,8 +71,7 @@ class TensorParser:
                 return Input(label, dtype, dims)
             case "compute", [shape, body]:
                 axes, values = self._function(parser, shape, body)
-                requires = parser.elements(options["requires"]) if "requires" in options else []
-                return Compute(label, axes, values[0], tuple([_need(parser, r) for r in requires]))
+                return Compute(label, axes, values[0], _requires(parser, options))
             case "scan", [shape, ast.Constant(value=int(along)), combiner, body]:
                 axes, values = self._function(parser, shape, body)
                 flags = [_flag(options.get(n)) for n in ("exclusive", "reverse")]
@@ -89,7 +89,7 @@ class TensorParser:
                 whole = self.tensor(of)
                 if isinstance(whole, Opaque):
                     return OpaqueOutput(whole, index)
-        self.text.fail(call, f"{word} has other arguments")
+        raise self.text.error(call, f"{word} has other arguments")
 
     def _scatter(
         self, parser: ExprParser, label: str, args: list[ast.expr], options: dict[str, ast.expr]
@@ -101,7 +101,8 @@ class TensorParser:
         skip: Expr | None = None
         if "skip" in options:
             skip = self._function(parser, shape, options["skip"])[1][0]
-        return Scatter(label, self.tensor(base), axes, where, combiner, value[0], skip)
+        requires = _requires(parser, options)
+        return Scatter(label, self.tensor(base), axes, where, combiner, value[0], skip, requires)
 
     def _function(
         self, parser: ExprParser, shape: ast.expr, body: ast.expr
@@ -114,7 +115,7 @@ class TensorParser:
             case ast.Name(id=name) if name in self._bodies:
                 arguments, statements = self._bodies[name].args, self._bodies[name].body
             case _:
-                self.text.fail(body, "expected a function of the indices")
+                raise self.text.error(body, "expected a function of the indices")
         for node in statements:
             inner = ExprParser(self.text, scope)
             match node:
@@ -123,22 +124,21 @@ class TensorParser:
                 case ast.Return(value=ast.expr() as value):
                     pass
                 case _:
-                    self.text.fail(node, "expected a named part or a return")
+                    raise self.text.error(node, "expected a named part or a return")
         extents = parser.integers(shape)
         names = [a.arg for a in arguments.args]
         if len(names) != len(extents):
-            self.text.fail(body, f"{len(names)} indices for {len(extents)} extents")
+            raise self.text.error(body, f"{len(names)} indices for {len(extents)} extents")
         axes = tuple([Axis(n, e) for n, e in zip(names, extents, strict=True)])
         inner = ExprParser(self.text, scope)
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         return axes, tuple([inner.expr(v) for v in values])
 
 
-def _need(parser: ExprParser, node: ast.expr) -> tuple[Any, Any, str]:
-    match parser.elements(node):
-        case [a, b, message]:
-            return parser.integer(a), parser.integer(b), parser.string(message)
-    parser.text.fail(node, "expected (size, size, message)")
+def _requires(parser: ExprParser, options: dict[str, ast.expr]) -> tuple[tuple[Int, Int, str], ...]:
+    if "requires" not in options:
+        return ()
+    return tuple([parser.requirement(r) for r in parser.elements(options["requires"])])
 
 
 def _flag(node: ast.expr | None) -> bool:

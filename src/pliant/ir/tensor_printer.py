@@ -19,10 +19,10 @@ from typing import Any, Final
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Axis, Expr
 from pliant.ir.printer import (
+    as_name,
     dims_text,
     expr_text,
     int_text,
-    is_name,
     quote,
     tuple_text,
     type_text,
@@ -69,9 +69,7 @@ class TensorPrinter:
         return self._names[root]
 
     def _fresh(self, wish: str) -> str:
-        clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish)
-        if not is_name(clean):
-            clean = f"t_{clean}"
+        clean = as_name(wish)
         name, k = clean, 1
         while name in self._taken:
             name, k = f"{clean}_{k}", k + 1
@@ -116,6 +114,8 @@ class TensorPrinter:
             parts.append(f"combiner={quote(tensor.combiner)}")
         if tensor.skip is not None:
             parts.append(f"skip={self._lambda(f'{name}_skip', axes, [tensor.skip])}")
+        if tensor.requires:
+            parts.append(f"requires={_requires_text(tensor.requires)}")
         return parts
 
     def _opaque(self, tensor: Opaque) -> list[str]:

@@ -41,7 +41,7 @@ def parse_function(text: str) -> Function:
     match source.tree.body:
         case [ast.FunctionDef() as node]:
             return function_of(source, node)
-    source.fail(source.tree, "expected one function")
+    raise source.error(source.tree, "expected one function")
 
 
 def function_of(text: Text, node: ast.FunctionDef) -> Function:
@@ -60,7 +60,7 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
         case [ast.Call(func=ast.Name(id="loop" | "host" as word), args=[], keywords=options)]:
             pass
         case _:
-            text.fail(node, "a program begins with @loop or @host")
+            raise text.error(node, "a program begins with @loop or @host")
     for option in options:
         match option.arg:
             case "name":
@@ -68,17 +68,19 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
             case "notes":
                 notes = parser.pairs(option.value)
             case _:
-                text.fail(node, f"no option {option.arg!r}")
+                raise text.error(node, f"no option {option.arg!r}")
     buffers: list[Buffer] = []
+    sources: dict[str, Any] = {}
     sizes: list[str] = []
     for arg in node.args.args:
         if arg.annotation is None:
-            text.fail(arg, f"{arg.arg} has no type")
+            raise text.error(arg, f"{arg.arg} has no type")
         if isinstance(arg.annotation, ast.Name):
             sizes.append(arg.arg)
         else:
             buffers.append(_buffer(parser, arg.arg, arg.annotation, "buffer", "param"))
-    scope = Scope({b.name: b for b in buffers})
+            sources[arg.arg] = buffers[-1]
+    scope = Scope(sources)
     body = _Suite(text).suite(node.body, scope)
     notes = (HOST_NOTE, *notes) if word == "host" else notes
     return Function(name, tuple(buffers), tuple(sizes), body, notes)
@@ -96,6 +98,8 @@ def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str
     align = 0
     for key, value in options.items():
         match key:
+            case "name":
+                name = parser.string(value)
             case "scope":
                 scope = parser.string(value)
             case "strides":
@@ -103,7 +107,7 @@ def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str
             case "align":
                 align = parser.integer(value).value
             case _:
-                parser.text.fail(value, f"a buffer has no {key!r}")
+                raise parser.text.error(value, f"a buffer has no {key!r}")
     return Buffer(name, dtype, shape, strides, scope, align)
 
 
@@ -187,21 +191,24 @@ class _Suite:
                 if callee == "invoke":
                     callee, args = parser.string(args[0]), args[1:]
                 return Invoke(callee, tuple([self._argument(a, parser) for a in args]))
-        self.text.fail(node, "not a statement")
+        raise self.text.error(node, "not a statement")
 
     def _for(self, target: ast.expr, loops: ast.Call, body: Stmt, parser: ExprParser) -> Stmt:
         word = _called(loops)
-        if word == "each":
-            kind = parser.string(loops.keywords[0].value)
+        options = {k.arg: k.value for k in loops.keywords}
+        if word == "each" and "kind" in options:
+            kind = parser.string(options["kind"])
         elif word in _LOOP_KINDS:
             kind = _LOOP_KINDS[word]
         else:
-            self.text.fail(loops, f"no kind of loop {word!r}")
+            raise self.text.error(loops, f"no kind of loop {word!r}")
         names = self._names(target)
         if len(names) != len(loops.args):
-            self.text.fail(loops, f"{len(names)} variables for {len(loops.args)} extents")
+            raise self.text.error(loops, f"{len(names)} variables for {len(loops.args)} extents")
         for name, extent in reversed(list(zip(names, loops.args, strict=True))):
             body = For(name, parser.integer(extent), body, kind)
+        if "notes" in options and isinstance(body, For):
+            return body.replace(notes=parser.pairs(options["notes"]))
         return body
 
     def _with(self, node: ast.With, what: ast.Call, names: ast.expr | None, scope: Scope) -> Stmt:
@@ -219,7 +226,7 @@ class _Suite:
                 value = parser.expr(what.args[1], dtype)
                 body = self.suite(node.body, scope.with_scalar(name, dtype))
                 return Let(Var(name, dtype), value, body)
-        self.text.fail(node, "no such `with`")
+        raise self.text.error(node, "no such `with`")
 
     def _each(self, nodes: list[ast.stmt], scope: Scope) -> tuple[Stmt, ...]:
         """The statements of a `with sequence()`, one by one."""
@@ -233,14 +240,14 @@ class _Suite:
             elif opened[1] is None:
                 scope = opened[0]
             else:
-                self.text.fail(node, "write `with` to open a scope in a sequence")
+                raise self.text.error(node, "write `with` to open a scope in a sequence")
         return tuple(out)
 
     def _block(self, node: ast.With, what: ast.Call, names: ast.expr | None, scope: Scope) -> Stmt:
         parser = ExprParser(self.text, scope)
         variables = [] if names is None else self._names(names)
         if len(variables) != len(what.args) - 1:
-            self.text.fail(node, f"{len(what.args) - 1} iterators, {len(variables)} names")
+            raise self.text.error(node, f"{len(what.args) - 1} iterators, {len(variables)} names")
         iters: list[Iter] = []
         bindings: list[Int] = []
         for name, arg in zip(variables, what.args[1:], strict=True):
@@ -249,7 +256,9 @@ class _Suite:
                     iters.append(Iter(name, parser.integer(extent), kind))
                     bindings.append(parser.integer(binding))
                 case _:
-                    self.text.fail(node, f"{ast.unparse(arg)} is no iterator: S(binding, extent)")
+                    raise self.text.error(
+                        node, f"{ast.unparse(arg)} is no iterator: S(binding, extent)"
+                    )
         options: dict[str, Any] = {}
         for option in what.keywords:
             match option.arg:
@@ -261,7 +270,7 @@ class _Suite:
                     spans = parser.elements(option.value)
                     options["spans"] = tuple([parser.span(s) for s in spans])
                 case _:
-                    self.text.fail(node, f"a block has no {option.arg!r}")
+                    raise self.text.error(node, f"a block has no {option.arg!r}")
         body = node.body
         match body:
             case [ast.With(items=[ast.withitem(context_expr=ast.Call() as first)]) as init, *rest]:
@@ -276,7 +285,7 @@ class _Suite:
         for option in call.keywords:
             error = parser.string(option.value)
         if len(call.args) < 2:
-            self.text.fail(call, "check takes a condition and a message")
+            raise self.text.error(call, "check takes a condition and a message")
         cond, message, *values = call.args
         return Check(
             parser.expr(cond),
@@ -302,14 +311,14 @@ class _Suite:
     def _buffer_named(self, node: ast.AST, name: str, scope: Scope) -> Buffer:
         found = scope.sources.get(name)
         if not isinstance(found, Buffer):
-            self.text.fail(node, f"no buffer {name!r} here")
+            raise self.text.error(node, f"no buffer {name!r} here")
         return found
 
     def _names(self, target: ast.expr) -> list[str]:
         nodes = target.elts if isinstance(target, ast.Tuple) else [target]
         names = [n.id for n in nodes if isinstance(n, ast.Name)]
         if len(names) != len(nodes):
-            self.text.fail(target, "expected names")
+            raise self.text.error(target, "expected names")
         return names
 
 

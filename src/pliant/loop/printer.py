@@ -17,13 +17,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pliant.base.dtypes import DType, i64
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr, Index
 from pliant.ir.printer import (
-    data_text,
+    as_name,
     dims_text,
     expr_text,
     int_text,
@@ -86,6 +86,7 @@ class _Printer:
         self.places: dict[Stmt, int] = {}
         self._scalars: dict[str, DType] = {}
         self._parts = 0
+        self._names: dict[Buffer, str] = {}
 
     def function(self, function: Function, name: str | None) -> list[str]:
         if not is_name(function.name):
@@ -95,7 +96,7 @@ class _Printer:
             notes, word = notes[1:], "host"
         options = [] if name in (None, function.name) else [f"name={quote(function.name)}"]
         options += [f"notes={pairs_text(notes)}"] if notes else []
-        params = [f"{b.name}: {_buffer_text(b, quoted=True)}" for b in function.buffers]
+        params = [f"{self._name(b)}: {self._buffer_text(b)}" for b in function.buffers]
         params += [f"{s}: i64" for s in function.sizes]
         self.lines.append(f"@{word}({', '.join(options)})" if options else f"@{word}")
         self.lines.append(f"def {name or function.name}({', '.join(params)}):")
@@ -112,7 +113,7 @@ class _Printer:
                     self.statement(each, level)
                 stmt = stmt.stmts[-1]
             elif isinstance(stmt, Alloc):
-                self._line(level, f"{stmt.buffer.name} = {_alloc_text(stmt.buffer)}")
+                self._line(level, f"{self._name(stmt.buffer)} = {self._alloc_text(stmt.buffer)}")
                 stmt = stmt.body
             elif isinstance(stmt, Let):
                 value = self._expr(stmt.value, level, stmt.var.type)
@@ -150,7 +151,7 @@ class _Printer:
             case Block():
                 self._block(stmt, level)
             case Alloc(buffer, body):
-                self._line(level, f"with {_alloc_text(buffer)} as {buffer.name}:")
+                self._line(level, f"with {self._alloc_text(buffer)} as {self._name(buffer)}:")
                 self.suite(body, level + 1)
             case Let():
                 self._let(stmt, level)
@@ -171,14 +172,15 @@ class _Printer:
 
     def _for(self, stmt: For, level: int) -> None:
         names, extents, body, kind = [stmt.var], [stmt.extent], stmt.body, stmt.kind
-        while isinstance(body, For) and body.kind == kind and body.extent.names.isdisjoint(names):
+        notes = f", notes={pairs_text(stmt.notes)}" if stmt.notes else ""
+        while not notes and _continues(body, stmt, names):
             self.places.setdefault(body, len(self.lines))
             names.append(body.var)
             extents.append(body.extent)
             body = body.body
         count = ", ".join(map(int_text, extents))
         word = LOOP_WORDS.get(kind)
-        run = f"{word}({count})" if word else f"each({count}, kind={quote(kind)})"
+        run = f"{word}({count}{notes})" if word else f"each({count}, kind={quote(kind)}{notes})"
         self._line(level, f"for {', '.join(names)} in {run}:")
         self.suite(body, level + 1)
 
@@ -237,11 +239,11 @@ class _Printer:
         if not isinstance(arg, BufferRef):
             return self._expr(arg, level)
         if arg.indices == (Index(as_int(0)),) * arg.buffer.rank:
-            return arg.buffer.name
+            return self._name(arg.buffer)
         return f"address({self._at(arg.buffer, arg.indices, level)})"
 
     def _at(self, buffer: Buffer, indices: Sequence[Expr], level: int) -> str:
-        return f"{buffer.name}[{', '.join(self._expr(i, level) for i in indices) or '()'}]"
+        return f"{self._name(buffer)}[{', '.join(self._expr(i, level) for i in indices) or '()'}]"
 
     def _expr(self, expr: Expr, level: int, dtype: DType | None = None) -> str:
         """The expression's text; lines that name its parts go before the statement."""
@@ -252,35 +254,61 @@ class _Printer:
         return text
 
     def _parts_of(self, expr: Expr, dtype: DType | None = None) -> tuple[list[str], str]:
-        return expr_text(expr, type=dtype, scalars=self._scalars, first_name=self._parts)
+        return expr_text(
+            expr,
+            type=dtype,
+            source_name=self._name,
+            scalars=self._scalars,
+            first_name=self._parts,
+        )
+
+    def _name(self, buffer: Buffer) -> str:
+        """What the buffer is called in the text: its name, if Python allows it."""
+        if is_name(buffer.name):
+            return buffer.name
+        found = self._names.get(buffer)
+        if found is None:
+            stem = found = as_name(buffer.name)
+            taken, k = set(self._names.values()), 1
+            while found in taken:
+                found, k = f"{stem}_{k}", k + 1
+            self._names[buffer] = found
+        return found
+
+    def _buffer_text(self, buffer: Buffer) -> str:
+        text = type_text(buffer.dtype, buffer.shape)
+        options = self._options(buffer, "param", quoted=True)
+        return f"buffer({', '.join([text, *options])})" if options else text
+
+    def _alloc_text(self, buffer: Buffer) -> str:
+        text = type_text(buffer.dtype, buffer.shape, quoted=False)
+        return f"alloc({', '.join([text, *self._options(buffer, 'register', quoted=False)])})"
+
+    def _options(self, buffer: Buffer, scope: str, *, quoted: bool) -> list[str]:
+        options = [] if is_name(buffer.name) else [f"name={quote(buffer.name)}"]
+        if buffer.scope != scope:
+            options.append(f"scope={quote(buffer.scope)}")
+        if buffer.strides != compact_strides(buffer.shape):
+            dims = [dims_text((s,), quoted=quoted) for s in buffer.strides]
+            options.append(f"strides={tuple_text(dims)}")
+        if buffer.align:
+            options.append(f"align={buffer.align}")
+        return options
 
     def _line(self, level: int, text: str) -> None:
         self.lines.append(_INDENT * level + text)
 
 
+def _continues(inner: Stmt, outer: For, names: list[str]) -> TypeGuard[For]:
+    """Whether the inner loop fits on the line of the outer one."""
+    return (
+        isinstance(inner, For)
+        and inner.kind == outer.kind
+        and not inner.notes
+        and inner.extent.names.isdisjoint(names)
+    )
+
+
 def _is_plain(stmt: Seq) -> bool:
     """Whether the sequence is what a suite of several statements means."""
     return len(stmt.stmts) > 1 and not any(isinstance(s, Seq) for s in stmt.stmts)
-
-
-def _buffer_text(buffer: Buffer, *, quoted: bool) -> str:
-    text = type_text(buffer.dtype, buffer.shape, quoted=quoted)
-    options = _options(buffer, "param", quoted=quoted)
-    return f"buffer({', '.join([text, *options])})" if options else text
-
-
-def _alloc_text(buffer: Buffer) -> str:
-    options = _options(buffer, "register", quoted=False)
-    return f"alloc({', '.join([type_text(buffer.dtype, buffer.shape, quoted=False), *options])})"
-
-
-def _options(buffer: Buffer, scope: str, *, quoted: bool) -> list[str]:
-    options: list[str] = []
-    if buffer.scope != scope:
-        options.append(f"scope={data_text(buffer.scope)}")
-    if buffer.strides != compact_strides(buffer.shape):
-        dims = [dims_text((s,), quoted=quoted) for s in buffer.strides]
-        options.append(f"strides={tuple_text(dims)}")
-    if buffer.align:
-        options.append(f"align={buffer.align}")
-    return options

@@ -17,6 +17,7 @@ from pliant.loop.stmt import (
     Alloc,
     Block,
     Buffer,
+    BufferRef,
     For,
     Function,
     If,
@@ -214,7 +215,8 @@ def replace_loads(root: N, buffer: Buffer, fn: Callable[[tuple[Expr, ...]], Expr
 def replace_buffer(
     root: N, old: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 ) -> N:
-    """Loads, stores and addresses of `old` become ones of `new` at `place(indices)`."""
+    """Loads, stores, addresses and the allocation of `old` become ones of `new`, at
+    `place(indices)`."""
 
     def visit(node: Any) -> Any:
         match node:
@@ -222,8 +224,10 @@ def replace_buffer(
                 return Load(new, place(node.indices))
             case Store() if node.buffer is old:
                 return Store(new, place(node.indices), node.value)
-        if type(node).__name__ == "BufferRef" and node.buffer is old:
-            return type(node)(new, place(node.indices))
+            case BufferRef() if node.buffer is old:
+                return BufferRef(new, place(node.indices))
+            case Alloc() if node.buffer is old:
+                return Alloc(new, node.body)
         return node
 
     return transform(root, visit)  # type: ignore[no-any-return]

@@ -92,6 +92,10 @@ class For(Stmt):
     kind: str = "serial"
     notes: tuple[tuple[str, Any], ...] = ()
 
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+        return repr(args[4])
+
 
 class Iter(Node):
     """An iterator of a block: 0 <= var < extent; kind "S", "R" or "O"."""
@@ -112,7 +116,7 @@ class Block(Stmt):
     spans: tuple[Span, ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+    def _key(args: tuple[Any, ...]) -> str:
         return repr(args[6])
 
     def __post_init__(self) -> None:

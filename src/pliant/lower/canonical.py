@@ -13,8 +13,17 @@ from typing import Any
 
 from pliant.ir.expr import Axis, Expr, Index, Load
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
-from pliant.ir.tensor import sources
+from pliant.ir.tensor import (
+    Compute,
+    Input,
+    Opaque,
+    OpaqueOutput,
+    Scan,
+    Scatter,
+    Tensor,
+    own_nodes,
+    sources,
+)
 from pliant.lower.groups import Group
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.pack import Plan
@@ -82,9 +91,7 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
         renamed[name] = Input(
             names[name], tensor.dtype, tuple(sizes.rename(d) for d in tensor.shape)
         )
-    canon = tuple(
-        (names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members
-    )
+    canon = tuple((names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members)
     strides = tuple(
         (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
         for n, i in renamed.items()
@@ -105,11 +112,8 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
     )  # fmt: skip
 
 
-def _inputs(tensor: Tensor) -> Iterator[Tensor]:
-    for source in sources(tensor):
-        if isinstance(source, Opaque):
-            continue
-        yield source
+def _inputs(tensor: Tensor) -> Iterator[Input]:
+    return (s for s in sources(tensor) if isinstance(s, Input))
 
 
 def _extents(tensor: Tensor) -> Iterator[Int]:
@@ -172,7 +176,9 @@ class _Sizes:
             return var(atom.name)
         if any(n.startswith("_") for n in atom_names(atom)):
             return rebuild_atom(atom, self.rename)
-        whole = as_int(0) + (var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same))
+        whole = as_int(0) + (
+            var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)
+        )
         found = self._atoms[atom] = self._parameter(whole)
         return found
 

@@ -3,15 +3,15 @@
     t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
     u[i, j] = exp(t[i, j])
 
-The same for stages that load nothing (constants, iotas). A copy that is a result, or that is read by
-something other than a comprehension, is also kept.
+The same for stages that load nothing (constants, iotas). A copy that is a result, or that
+something other than a comprehension reads, is also kept.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pliant.ir.expr import Expr, Index, Load, Select, substitute
+from pliant.ir.expr import Expr, Index, Load, Reduce, Select, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import cost_of, is_copy
@@ -87,7 +87,9 @@ def readthrough(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
 
 
 def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
-    """Simplify every index under the ranges of the axes; drop selections that always hold."""
+    """Simplify every index under the ranges of the axes; drop selections that always hold, and
+    reductions over a single element."""
+    tensor = _without_unit_reductions(tensor)
     local = facts.copy()
     for axis in (*tensor.axes, *tensor.reduce_axes):
         local.declare_index(axis.var, axis.extent)
@@ -103,3 +105,15 @@ def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
 
     body = transform(tensor.body, visit)
     return tensor if body is tensor.body else tensor.replace(body=body)
+
+
+def _without_unit_reductions(tensor: Compute) -> Compute:
+    body = tensor.body
+    if not isinstance(body, Reduce) or body.combiner in ("argmax", "argmin"):
+        return tensor
+    one = [a for a in body.axes if a.extent.is_const and a.extent.value == 1]
+    if not one:
+        return tensor
+    inner = substitute(body.body, {a.var: 0 for a in one})
+    rest = tuple(a for a in body.axes if a not in one)
+    return tensor.replace(body=Reduce(body.combiner, rest, inner) if rest else inner)

@@ -5,7 +5,7 @@
     p[J, k, c] = w[k, J*32 + c]  (0 beyond the edge)
     y[i, j] = sum_k x[i, k] * p[j // 32, k, j % 32]
 
-Packing a weight happens once, when the model is compiled; packing a value is a kernel like any other.
+Packing a weight happens once, when the model is compiled; packing a value is a kernel like others.
 Reduction axes are flattened with the axis that is contiguous in the first operand innermost.
 """
 
@@ -14,7 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select, as_expr, const, substitute
+from pliant.ir.expr import (
+    Binary,
+    Cast,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    as_expr,
+    const,
+    substitute,
+)
 from pliant.ir.node import transform
 from pliant.ir.tensor import Compute, Input, compute
 from pliant.lower.access import Contraction, classify, contraction
@@ -45,9 +56,7 @@ class Plan:
     gather: bool
 
 
-def pack_contractions(
-    s: Stages, orders: dict[str, Order], columns: int
-) -> dict[str, Plan]:
+def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
@@ -89,8 +98,9 @@ def inline_into_packs(s: Stages) -> None:
             if producer is None or not alone or not isinstance(producer.tensor, Compute):
                 continue
             if classify(producer.tensor) == "map":
-                tensor = simplify_indices(through(s.stages[name].tensor, {source: producer.tensor}),
-                                          s.facts)  # fmt: skip
+                panel = s.stages[name].tensor
+                assert isinstance(panel, Compute)
+                tensor = simplify_indices(through(panel, {source: producer.tensor}), s.facts)
                 s.stages[name] = Stage(name, tensor, "pack", stage.spans + producer.spans)
     remove_dead(s)
 
@@ -117,7 +127,7 @@ def _panel(
     total_n = product([extents[v] for v in c.n])
     batch = [extents[v] for v in c.batch]
     depth = product([extents[v] for v in k_axes])
-    shape = (*batch, ceildiv(total_n, columns), depth, columns)
+    shape = (*batch, ceildiv(total_n, columns), depth, as_int(columns))
 
     def element(*at: Int) -> Expr:
         b, (block, k, j) = at[: len(batch)], at[len(batch) :]

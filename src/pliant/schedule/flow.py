@@ -108,10 +108,11 @@ def unconditional(path: Sequence[Stmt]) -> bool:
 
 def only_domain(block: Block, facts: Facts) -> bool:
     """Whether the block's condition says no more than that its iterators are in their domains."""
-    return all(_is_domain(c, block, facts) for c in conjuncts(block.where))
+    return all(is_domain(c, block, facts) for c in conjuncts(block.where))
 
 
-def _is_domain(cond: Expr, block: Block, facts: Facts) -> bool:
+def is_domain(cond: Expr, block: Block, facts: Facts) -> bool:
+    """Whether the condition follows from the iterators being in their domains."""
     ends = bound_ends(cond)
     if ends is None:
         return False

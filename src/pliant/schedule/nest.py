@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import Block, For, Stmt, statements
+from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 
@@ -61,3 +63,22 @@ def iterators_over(block: Block, loop: str) -> list[str]:
 def require_serial(primitive: str, loop: For) -> None:
     if loop.kind != "serial":
         raise SchedulingError(primitive, f"loop {loop.var}", f"it is {loop.kind} already")
+
+
+def inner_accesses(p: Program, path: Sequence[Stmt]) -> tuple[Access, ...]:
+    """Accesses in the body of the loop at the end of `path`; their loops are those inside it."""
+    loop = path[-1]
+    assert isinstance(loop, For)
+    return accesses(loop.body, p.invoked)
+
+
+def check_marked_loops(p: Program, primitive: str, block: str, loop: str) -> None:
+    """Loops from `loop` outwards that are parallel or vectorized still have independent
+    iterations, now that something was moved into them."""
+    path = p.loop_path(primitive, loop)
+    for k, s in enumerate(path):
+        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
+            pair = carried(p, s, p.inside(path[:k]))
+            if pair is not None:
+                reason = f"iterations of the {s.kind} loop {s.var} would meet: {describe(*pair)}"
+                raise SchedulingError(primitive, f"block {block}", reason)

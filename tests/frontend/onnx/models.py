@@ -7,7 +7,8 @@ from typing import Any
 import onnx
 import onnx.parser
 
-from pliant.frontend.onnx import ImportedModel, import_onnx
+from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx import import_onnx
 from pliant.ops.table import OPERATORS
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from pliant.base.errors import UnsupportedError
+from pliant.frontend.imported import ImportedModel
 from pliant.frontend.onnx.backend import PliantRep
-from pliant.frontend.onnx.importer import ImportedModel
-from pliant.graph.interpret import interpret
 from pliant.ops.table import OPERATORS
+from tests.frontend.onnx.run import run
 
 PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "crash"
 
@@ -25,12 +25,11 @@ _LEFT_OUT_OPS = {
     "strings": {"StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch",
                 "TfIdfVectorizer"},
 }  # fmt: skip
-_SMALL_FLOATS = {
-    code for name, code in TensorProto.DataType.items()
-    if name.startswith("FLOAT8") or name.startswith("FLOAT4") or name in (
-        "INT4", "UINT4", "INT2", "UINT2")
-}  # fmt: skip
-
+_SMALL = {
+    code
+    for name, code in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4")) or name in ("INT4", "UINT4", "INT2", "UINT2")
+}
 
 # Two units in the last place: what the expected values themselves are rounded to, op by op.
 _ULPS = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
@@ -71,7 +70,7 @@ def left_out(model: ModelProto) -> str:
         if kind in ("sequence_type", "optional_type"):
             return "sequences and optionals"
         code = value.type.tensor_type.elem_type
-        if code in _SMALL_FLOATS:
+        if code in _SMALL:
             return "4- and 8-bit floats and integers"
         if code == TensorProto.STRING:
             return "strings"
@@ -81,23 +80,30 @@ def left_out(model: ModelProto) -> str:
         for why, ops in _LEFT_OUT_OPS.items():
             if node.op_type in ops:
                 return why
-        if node.op_type == "Cast" and node.attribute[0].i in _SMALL_FLOATS:
+        if node.op_type == "Cast" and node.attribute[0].i in _SMALL:
             return "4- and 8-bit floats and integers"
     return ""
 
 
 def interpreter(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]:
     """Runs an imported model with NumPy."""
-    return lambda arrays: interpret(imported.function, arrays, imported.weights, OPERATORS)
+    return lambda arrays: run(imported, arrays)
 
 
-def run_case(case: Any) -> Outcome:
-    """Import, interpret and compare one test."""
+def symbolic_shapes(model: ModelProto) -> dict[str, tuple[None, ...]]:
+    """Every dim of every input unknown."""
+    tensors = {i.name: i.type.tensor_type for i in model.graph.input}
+    return {n: (None,) * len(t.shape.dim) for n, t in tensors.items() if t.HasField("shape")}
+
+
+def run_case(case: Any, *, dynamic: bool = False) -> Outcome:
+    """Import, interpret and compare one test; `dynamic`: with every dim a symbol."""
     op = operator_of(case)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            rep = PliantRep(case.model, OPERATORS, interpreter)
+            shapes = symbolic_shapes(case.model) if dynamic else None
+            rep = PliantRep(case.model, OPERATORS, interpreter, shapes)
             for inputs, wanted in case.data_sets:
                 have = rep.run([_array(a) for a in inputs])
                 difference = _difference(have, [_array(a) for a in wanted], case.rtol, case.atol)
@@ -135,5 +141,3 @@ def _difference(have: Sequence[Any], wanted: Sequence[Any], rtol: float, atol: f
 def cases(chosen: Callable[[Any], bool] = lambda case: True) -> Iterator[Any]:
     """The tests in scope."""
     return (c for c in node_tests() if chosen(c) and not left_out(c.model))
-
-

@@ -1,15 +1,15 @@
-"""Functions of the model, and operators that ONNX defines by others, are imported by their bodies."""
+"""Functions of the model, and operators that ONNX defines by others, come by their bodies."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx.parser
 import pytest
-from models import imported, ops_of, shapes_of
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.onnx import import_onnx
 from pliant.ops.table import OPERATORS
+from tests.frontend.onnx.models import imported, ops_of, shapes_of
 
 LOCAL = """
 <ir_version: 9, opset_import: ["" : 17, "mine" : 1]>

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models import imported, ops_of, shapes_of
 
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
 from pliant.graph.function import Dim
+from tests.frontend.onnx.models import imported, ops_of, shapes_of
 
 FLATTEN_HEADS = """
 g (float[batch, seq, 384] x) => (float[a, b, c, d] y) {
@@ -160,9 +160,7 @@ def test_slice_of_a_known_large_dim_needs_no_clamp() -> None:
 
 
 def test_a_size_used_as_a_tensor_is_made() -> None:
-    model = imported(
-        """g (int64[n] x) => (int64[n] y) { s = Shape(x) y = Add(x, s) }"""
-    )
+    model = imported("""g (int64[n] x) => (int64[n] y) { s = Shape(x) y = Add(x, s) }""")
     assert ops_of(model) == ["size_vector", "add"]
 
 
@@ -178,7 +176,9 @@ def test_range_over_a_dim() -> None:
 
 def test_a_runtime_shape_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        imported("g (float[n] x, int64[2] where_to) => (float[a, b] y) { y = Reshape(x, where_to) }")
+        imported(
+            "g (float[n] x, int64[2] where_to) => (float[a, b] y) { y = Reshape(x, where_to) }"
+        )
     assert "its shape ('where_to') is computed at run time" in str(caught.value)
     assert 'values={"where_to": ...}' in str(caught.value)
 

@@ -16,9 +16,21 @@ from pliant.codegen.llvm import ints, memory
 from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type
 from pliant.ir.expr import (
-    Axis, Binary, Bitcast, Cast, Const, Expr, Guard, Index, Load, Reduce, Select, Unary, Var, const,
+    Axis,
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    const,
 )  # fmt: skip
-
 from pliant.loop.reduction import COMBINE_OP
 
 if TYPE_CHECKING:
@@ -64,7 +76,7 @@ def widen(e: Emitter, v: Val) -> Val:
     return Val(e.splat(v.text, scalar_type(v.dtype)), v.dtype, e.lanes)
 
 
-def _together(e: Emitter, *values: Val) -> tuple[Val, ...]:
+def together(e: Emitter, *values: Val) -> tuple[Val, ...]:
     lanes = max(v.lanes for v in values)
     return values if lanes == 1 else tuple(widen(e, v) for v in values)
 
@@ -84,7 +96,7 @@ def _emit(e: Emitter, x: Expr) -> Val:
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):
-            va, vb = _together(e, emit(e, a), emit(e, b))
+            va, vb = together(e, emit(e, a), emit(e, b))
             return binary(e, op, va, vb)
         case Select(cond, a, b):
             return _select(e, cond, a, b)
@@ -462,7 +474,7 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
             values.append(emit(e, x.body))
     while len(values) > 1:
         half = (len(values) + 1) // 2
-        paired = [binary(e, op, *_together(e, a, b)) for a, b in zip(values, values[half:])]  # noqa: B905
+        paired = [binary(e, op, *together(e, a, b)) for a, b in zip(values, values[half:])]
         values = paired + values[len(paired) : half]
     return values[0]
 
@@ -485,4 +497,5 @@ def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
 
 def _part(e: Emitter, v: Val, lanes: range) -> str:
     mask = ", ".join(f"i32 {k}" for k in lanes)
-    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, <{len(lanes)} x i32> <{mask}>")
+    pick = f"<{len(lanes)} x i32> <{mask}>"
+    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, {pick}")

@@ -74,5 +74,3 @@ def f32_const(value: float) -> str:
     """A Python float, rounded to f32, as a literal."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     return f32_literal(bits)
-
-

@@ -18,7 +18,9 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import UnsupportedError
-from pliant.frontend.onnx.importer import ImportedModel, import_onnx
+from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx.importer import import_onnx
+from pliant.frontend.onnx.inputs import InputShapes
 from pliant.frontend.onnx.load import load_model
 from pliant.frontend.onnx.site import NeedsValueError
 from pliant.frontend.onnx.tensors import element_code
@@ -28,25 +30,31 @@ Runner = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 Compile = Callable[[ImportedModel], Runner]
 
 
-class NotImplementedInOnnxError(UnsupportedError, BackendIsNotSupposedToImplementIt):  # type: ignore[misc]
+class NotImplementedInOnnxError(UnsupportedError, BackendIsNotSupposedToImplementIt):
     """A test that Pliant does not support."""
 
 
-class PliantRep(BackendRep):  # type: ignore[misc]
+class PliantRep(BackendRep):
     """A model ready to run.
 
     Where inputs decide shapes or modes it is compiled for their values, when these are known.
     """
 
-    def __init__(self, model: ModelProto, operators: Operators, compile_model: Compile) -> None:
+    def __init__(
+        self, model: ModelProto, operators: Operators, compile_model: Compile,
+        input_shapes: InputShapes | None = None,
+    ) -> None:  # fmt: skip
         self.model = load_model(model)
         self.operators = operators
         self.compile_model = compile_model
+        self.shapes = dict(input_shapes or {})
         self.inputs = _input_names(model)
         self.fixed: frozenset[str] = frozenset()
         self._runner: Runner | None = None
         try:
-            self._runner = compile_model(import_onnx(self.model, operators))
+            self._runner = compile_model(
+                import_onnx(self.model, operators, input_shapes=self.shapes)
+            )
         except NeedsValueError as error:
             self.fixed = error.inputs
         except UnsupportedError as error:
@@ -65,7 +73,10 @@ class PliantRep(BackendRep):  # type: ignore[misc]
         while True:
             values = {n: np.asarray(named[n]) for n in self.fixed}
             try:
-                imported = import_onnx(self.model, self.operators, values=values)
+                shapes = {n: d for n, d in self.shapes.items() if n not in values}
+                imported = import_onnx(
+                    self.model, self.operators, input_shapes=shapes, values=values
+                )
             except NeedsValueError as error:
                 if error.inputs <= self.fixed:
                     raise
@@ -77,7 +88,7 @@ class PliantRep(BackendRep):  # type: ignore[misc]
 def make_backend(operators: Operators, compile_model: Compile) -> type[Backend]:
     """A backend that runs imported models by `compile_model`."""
 
-    class PliantBackend(Backend):  # type: ignore[misc]
+    class PliantBackend(Backend):
         """Pliant."""
 
         @classmethod

@@ -36,6 +36,7 @@ from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.graph.operator import Operators
 from pliant.sym.expr import as_int
+from pliant.sym.facts import ContradictionError
 
 _DEEPEST: Final = 32
 
@@ -209,6 +210,8 @@ class Importer:
                 results = self._node(node, span, used, scope)
             except _BlockedError:
                 results = (None,) * len(node.output)
+            except ContradictionError as error:
+                raise InvalidModelError(f"{span}: {error}") from error
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
                 results = (None,) * len(node.output)
@@ -217,10 +220,12 @@ class Importer:
                     scope.names[out] = result
 
     def _note(self, node: NodeProto, span: Span, error: UnsupportedError, scope: Scope) -> None:
-        if scope.origin is not None:  # inside of a body: the user's node is what fails
-            raise error
         domain = plain_domain(node.domain)
         op = f"{domain}.{node.op_type}" if domain else node.op_type
+        if scope.origin is not None:  # inside of a body: the user's node is what fails
+            inputs = error.inputs if isinstance(error, NeedsValueError) else frozenset[str]()
+            text = f"its definition needs {op}, and {error}"
+            raise NeedsValueError(text, inputs) if inputs else UnsupportedError(text)
         self.problems.add(op, span.name, error)
 
     def _node(
@@ -295,10 +300,7 @@ class Importer:
                 inner.names[name] = item
         wanted = [o for o, n in zip(body.outputs, node.output, strict=False) if n]
         nodes = [_without(n, absent) for n in body.nodes]
-        try:
-            self._nodes(nodes, wanted, inner)
-        except NeedsValueError as error:
-            raise NeedsValueError(f"in its definition, {error}", error.inputs) from error
+        self._nodes(nodes, wanted, inner)
         return tuple(
             inner.find(o) if n else None for o, n in zip(body.outputs, node.output, strict=False)
         )

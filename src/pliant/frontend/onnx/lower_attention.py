@@ -11,7 +11,7 @@ from typing import Final
 from pliant.base.dtypes import boolean
 from pliant.frontend.onnx.site import Lowering, Results, Site
 from pliant.graph.function import Value
-from pliant.sym.expr import as_int
+from pliant.sym.expr import Int, as_int
 
 
 def lower_attention(s: Site) -> Results:
@@ -42,7 +42,15 @@ def _is_plain(s: Site) -> bool:
     plain = windows == (-1, -1) and not s.float_attr("softcap", 0.0)
     same = s.item(0).dtype is s.item(1).dtype is s.item(2).dtype
     covers = not masked or _covers(s)
-    return plain and same and covers and 3 not in s.used and not s.has(6)
+    scaled = s.has_attr("scale") or _head_size(s).is_const
+    return plain and same and covers and scaled and 3 not in s.used and not s.has(6)
+
+
+def _head_size(s: Site) -> Int:
+    q = s.item(0)
+    if q.rank != 3:
+        return q.shape[-1]
+    return s.sizes.divide(q.shape[2], as_int(s.int_attr("q_num_heads")))
 
 
 def _covers(s: Site) -> bool:

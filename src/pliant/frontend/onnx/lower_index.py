@@ -10,69 +10,39 @@ import numpy as np
 from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Lowering, Site, product
-from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.graph.function import Value
-from pliant.sym.expr import Int, IntLike, as_int
+from pliant.sym.expr import Int, as_int
 
 _REDUCTIONS: Final = {"none", "add", "mul", "max", "min"}
 
 
-def indices(s: Site, index: int, size: IntLike | None = None) -> Value:
-    """Indices as i64; where `size` is given, negative ones are counted from its end."""
-    item = s.item(index)
-    if not item.dtype.is_int:
-        raise InvalidModelError(f"{s.span}: indices are {item.dtype}")
-    known = item.known
-    fixed = size is None or as_int(size).is_const
-    if is_numeric(known) and fixed:
-        array = known.astype(np.int64)
-        if size is not None:
-            array = np.where(array < 0, array + as_int(size).value, array)
-        return s.weight(array, item.name)
-    wide = s.cast(s.x(index), i64)
-    if size is None or not item.dtype.is_signed:
-        return wide
-    negative = s.call("lt", wide, s.scalar(0, i64))
-    return s.call("where", negative, s.call("add", wide, s.size(size)), wide)
+def indices(s: Site, index: int = 1) -> Value:
+    """An operand of integers; negative ones count from the end."""
+    x = s.x(index)
+    if not x.dtype.is_int:
+        raise InvalidModelError(f"{s.span}: indices are {x.dtype}")
+    return x
 
 
 def lower_gather(s: Site) -> Value:
     """Slices along an axis."""
     x = s.x()
     axis = s.axis("axis", 0, rank=len(x.shape))
-    return s.call("gather", x, indices(s, 1), axis=axis)
+    return s.call("gather", x, indices(s), axis=axis)
 
 
 def lower_gather_elements(s: Site) -> Value:
     """One element for each index."""
     x = s.x()
     axis = s.axis("axis", 0, rank=len(x.shape))
-    return s.call("gather_elements", x, indices(s, 1, x.shape[axis]), axis=axis)
+    return s.call("gather_elements", x, indices(s), axis=axis)
 
 
 def lower_gather_nd(s: Site) -> Value:
     """Slices by index tuples."""
     batch = s.int_attr("batch_dims", 0)
     x = s.x()
-    return s.call("gather_nd", x, _tuples(s, x, batch), batch_dims=batch)
-
-
-def _tuples(s: Site, x: Value, batch: int = 0) -> Value:
-    """Index tuples without negative entries."""
-    item = s.item(1)
-    depth = item.shape[-1] if item.shape else as_int(1)
-    if not depth.is_const:
-        raise s.unsupported("the length of its index tuples must be known")
-    dims = x.shape[batch : batch + depth.value]
-    known = item.known
-    if is_numeric(known) and all(d.is_const for d in dims):
-        array = known.astype(np.int64)
-        sizes = np.array([d.value for d in dims], np.int64)
-        return s.weight(np.where(array < 0, array + sizes, array), item.name)
-    wide = s.cast(s.x(1), i64)
-    negative = s.call("lt", wide, s.scalar(0, i64))
-    sizes_of = s.call("size_vector", values=dims)
-    return s.call("where", negative, s.call("add", wide, sizes_of), wide)
+    return s.call("gather_nd", x, indices(s), batch_dims=batch)
 
 
 def _reduction(s: Site) -> str:
@@ -86,14 +56,14 @@ def lower_scatter_elements(s: Site) -> Value:
     """Stores one element for each index."""
     x = s.x()
     axis = s.axis("axis", 0, rank=len(x.shape))
-    at = indices(s, 1, x.shape[axis])
+    at = indices(s)
     return s.call("scatter_elements", x, at, s.x(2), axis=axis, reduction=_reduction(s))
 
 
 def lower_scatter_nd(s: Site) -> Value:
     """Stores slices at index tuples."""
     x = s.x()
-    return s.call("scatter_nd", x, _tuples(s, x), s.x(2), reduction=_reduction(s))
+    return s.call("scatter_nd", x, indices(s), s.x(2), reduction=_reduction(s))
 
 
 def lower_top_k(s: Site) -> tuple[Value, ...]:

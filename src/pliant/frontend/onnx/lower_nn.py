@@ -70,9 +70,14 @@ def _pads(
 def _kernel(s: Site, w: Value) -> tuple[Int, ...]:
     given = s.ints_attr("kernel_shape", ())
     kernel = w.shape[2:]
-    if given and tuple(map(as_int, given)) != kernel:
+    if not given:
+        return kernel
+    if len(given) != len(kernel):
         raise InvalidModelError(f"{s.span}: kernel_shape {list(given)} does not fit the weight")
-    return kernel
+    for size, wanted in zip(kernel, given, strict=True):
+        message = f"{s.span}: kernel_shape {list(given)} does not fit the weight"
+        s.builder.equal(size, wanted, message)
+    return tuple(map(as_int, given))
 
 
 def _check_spatial(s: Site, x: Value) -> None:
@@ -130,9 +135,12 @@ def lower_conv_transpose(s: Site) -> Value:
         for k in range(rank):
             full = strides[k] * (spatial[k] - 1) + extra[k] + (kernel[k] - 1) * dilations[k] + 1
             total = s.builder.facts.simplify(full - wanted[k])
-            if not total.is_const and not s.sizes.is_nonneg(total):
-                raise s.unsupported("its output_shape must be known to be small enough")
-            less = s.sizes.divide(total, as_int(2)) if s.sizes.is_nonneg(total) else total
+            if s.sizes.is_negative(total):  # more than the windows cover: zeros at the end
+                split.append((as_int(0), total))
+                continue
+            if not s.sizes.is_nonneg(total):
+                raise s.unsupported("its output_shape may be larger than its windows cover")
+            less = s.sizes.divide(total, as_int(2))
             more = total - less
             split.append((less, more) if mode == "SAME_UPPER" else (more, less))
         pads = tuple(split)

@@ -28,7 +28,8 @@ class Problems:
 
     def add(self, op: str, node: str, error: UnsupportedError) -> None:
         """Note one node."""
-        self.found.append(Problem(op, str(error), node))
+        reason = str(error).removeprefix(f"{self.model} ({node}): ")
+        self.found.append(Problem(op, reason, node))
         if isinstance(error, NeedsValueError):
             self.inputs |= error.inputs
 

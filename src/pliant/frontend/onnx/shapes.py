@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Site, product
 from pliant.frontend.onnx.symbolic import Sizes
-from pliant.sym.expr import Int, as_int, maximum
+from pliant.sym.expr import Int, as_int, maximum, minimum
 
 
 @dataclass(frozen=True)
@@ -148,4 +148,4 @@ def _broadcast_dim(sizes: Sizes, a: Int, b: Int) -> Int:
         return a
     if b.is_const or sizes.facts.equal(a, b):
         return b
-    return maximum(a, b)
+    return maximum(a, b) * minimum(1, a, b)  # right where one is 0 or 1, too

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,56 +60,124 @@ def sanitise(name: str) -> str:
     return clean + "_" if keyword.iskeyword(clean) or clean in ("min", "max") else clean
 
 
+class Forward:
+    """The parameters of a model's `forward`. Extra positional arguments are `args_0`, `args_1` …"""
+
+    def __init__(self, forward: Callable[..., Any] | Sequence[str]) -> None:
+        self._signature = inspect.signature(forward) if callable(forward) else None
+        self._plain: list[str] = [] if callable(forward) else list(forward)
+        self._rest: str | None = None
+        self._named: str | None = None
+        for p in self._signature.parameters.values() if self._signature else ():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                self._plain.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                self._rest = p.name
+            elif p.kind is p.VAR_KEYWORD:
+                self._named = p.name
+
+    def names(self, count: int) -> list[str]:
+        """What can be given by position, where there are `count` positional arguments."""
+        extra = range(max(count - len(self._plain), 0)) if self._rest else ()
+        return [*self._plain, *(f"{self._rest}_{k}" for k in extra)]
+
+    def flat(self, spec: Any, count: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's spec by argument; torch nests those of `*args` and `**kwargs`."""
+        if spec is None:
+            return {}
+        names = self.names(count)
+        if not isinstance(spec, Mapping):
+            order = [*names[: min(count, len(self._plain))]]
+            order += [self._rest] if self._rest and count > len(self._plain) else []
+            spec = dict(zip([*order, *kwargs], spec, strict=False))
+        found: dict[str, Any] = {}
+        for name, item in spec.items():
+            if name == self._rest and name not in names:
+                found |= {f"{name}_{k}": v for k, v in enumerate(item or ())}
+            elif name == self._named and isinstance(item, Mapping) and name not in kwargs:
+                found |= item
+            else:
+                found[name] = item
+        for name in found:
+            if name not in names and name not in kwargs:
+                known = ", ".join(sorted({*names, *kwargs}))
+                raise InvalidModelError(
+                    f"dynamic_shapes names {name!r}; the arguments are {known}"
+                )
+        return found
+
+    def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
+        """The flat spec as torch wants it: an entry for every argument, nested as `forward` is."""
+        assert self._signature is not None
+        names = self.names(count)
+        positional = [spec.get(n) for n in names[:count]]
+        return dict(
+            self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments
+        )
+
+
 def leaves_of(
-    forward: Callable[..., Any] | Sequence[str],
+    forward: Forward,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    dynamic_shapes: Any,
+    specs: Mapping[str, Any],
     dims: Mapping[str, Dim],
 ) -> list[Leaf]:
     """The leaves of (args, kwargs) in torch's order, each with what the user said of it."""
-    names = positional_names(forward, len(args))
-    specs = _by_argument(dynamic_shapes, names, kwargs)
+    names = forward.names(len(args))
     found: list[Leaf] = []
     flat, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     for keys, value in flat:
         parts = [_key(k) for k in keys]
         head = names[int(parts[1])] if parts[0] == 0 else str(parts[1])
         path: tuple[str | int, ...] = (head, *parts[2:])
-        spec = _descend(specs.get(head), parts[2:], keys[2:])
+        spec = _descend(specs.get(head), parts[2:])
         found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
     return found
 
 
-def positional_names(forward: Callable[..., Any] | Sequence[str], count: int) -> list[str]:
-    """The names of the parameters that take positional arguments (at least `count`)."""
-    if not callable(forward):
-        return list(forward)
-    names: list[str] = []
-    for p in inspect.signature(forward).parameters.values():
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            names.append(p.name)
-        elif p.kind is p.VAR_POSITIONAL:
-            names += [f"{p.name}_{k}" for k in range(max(count - len(names), 0))]
-    return names
+class TorchSpec:
+    """Dynamic shapes in torch's words.
 
+    Every dim is DYNAMIC, so that relations between dims become guards and not errors. With
+    `derive`, a multiple of 32 is `32 * Dim`: torch's expressions are much simpler then.
+    """
 
-def torch_spec(spec: Any, names: Mapping[str, Dim]) -> Any:
-    """The same structure in torch's words."""
-    if isinstance(spec, Mapping):
-        return {
-            k: TorchDim.STATIC if v is None and isinstance(k, int) else torch_spec(v, names)
-            for k, v in spec.items()
-        }
-    if isinstance(spec, list | tuple):
-        return type(spec)(torch_spec(v, names) for v in spec)
-    if isinstance(spec, str):
-        return _hint(names.get(spec, Dim()))
-    if isinstance(spec, Dim):
-        return _hint(spec)
-    if isinstance(spec, TorchDim) and not _is_derived(spec):
-        return _hint(_torch_range(spec))
-    return spec
+    def __init__(self, dims: Mapping[str, Dim], derive: bool) -> None:
+        self._dims = dims
+        self._derive = derive
+        self._roots: dict[str, Any] = {}
+
+    def of(self, spec: Any, path: str = "n") -> Any:
+        """The same structure with torch's dims for leaves."""
+        if isinstance(spec, Mapping):
+            return {k: self._entry(k, v, f"{path}_{k}") for k, v in spec.items()}
+        if isinstance(spec, list | tuple):
+            return type(spec)(self.of(v, f"{path}_{k}") for k, v in enumerate(spec))
+        if isinstance(spec, str):
+            return self._hint(sanitise(spec), self._dims.get(spec, Dim()))
+        if isinstance(spec, Dim):
+            return self._hint(sanitise(path), spec)
+        if isinstance(spec, TorchDim) and not _is_derived(spec):
+            known = merged(_torch_range(spec), self._dims.get(spec.__name__))
+            return self._hint(sanitise(spec.__name__), known)
+        return spec
+
+    def _entry(self, key: Any, spec: Any, path: str) -> Any:
+        if spec is None and isinstance(key, int):
+            return TorchDim.STATIC
+        return self.of(spec, path)
+
+    def _hint(self, name: str, known: Dim) -> Any:
+        if known.multiple > 1 and self._derive:
+            if name not in self._roots:
+                high = None if known.max is None else known.max // known.multiple
+                self._roots[name] = TorchDim(f"_{name}", max=high)
+            return known.multiple * self._roots[name]
+        low = known.min if known.min > 2 else None
+        if low is None and known.max is None:
+            return AUTO
+        return AUTO(min=low, max=known.max)
 
 
 def merged(known: Dim, more: Dim | None) -> Dim:
@@ -116,17 +185,12 @@ def merged(known: Dim, more: Dim | None) -> Dim:
     if more is None:
         return known
     ends = [m for m in (known.max, more.max) if m is not None]
-    multiple = known.multiple if more.multiple == 1 else more.multiple
     return Dim(
-        max(known.min, more.min), min(ends) if ends else None, multiple, more.likely or known.likely
+        max(known.min, more.min),
+        min(ends) if ends else None,
+        math.lcm(known.multiple, more.multiple),
+        more.likely or known.likely,
     )
-
-
-def _hint(known: Dim) -> Any:
-    low = known.min if known.min > 2 else None
-    if low is None and known.max is None:
-        return AUTO
-    return AUTO(min=low, max=known.max)
 
 
 def _is_derived(dim: Any) -> bool:
@@ -138,30 +202,6 @@ def _torch_range(dim: Any) -> Dim:
     return Dim(int(dim.min), int(high) if isinstance(high, int) else None)
 
 
-def _by_argument(spec: Any, names: Sequence[str], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    if spec is None:
-        return {}
-    if isinstance(spec, Mapping):
-        known = {*names, *kwargs}
-        for name in spec:
-            if name not in known:
-                raise InvalidModelError(
-                    f"dynamic_shapes names {name!r}; the arguments are {', '.join(sorted(known))}"
-                )
-        return dict(spec)
-    order = [*names[: len(spec)], *kwargs]
-    return dict(zip(order, spec, strict=False))
-
-
-def complete(spec: Any, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The user's spec with an entry for every argument, as torch wants it."""
-    if spec is None:
-        return None
-    found = _by_argument(spec, names, kwargs)
-    given = [*names[: len(args)], *kwargs]
-    return {name: found.get(name) for name in given}
-
-
 def _key(key: Any) -> str | int:
     for attribute in ("idx", "key", "name"):
         if hasattr(key, attribute):
@@ -169,7 +209,7 @@ def _key(key: Any) -> str | int:
     return str(key)
 
 
-def _descend(spec: Any, parts: Sequence[str | int], keys: Sequence[Any]) -> Any:
+def _descend(spec: Any, parts: Sequence[str | int]) -> Any:
     for part in parts:
         if spec is None:
             return None

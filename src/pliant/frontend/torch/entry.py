@@ -1,4 +1,4 @@
-"""The entry point that `frontend.select` calls: a torch model with its structure as runtime trees."""
+"""The entry point that `frontend.select` calls: torch models with their structure as trees."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.places import TORCH
 from pliant.frontend.torch.symbols import Symbols
 from pliant.sym.expr import Int, maximum
 from pliant.sym.facts import Facts
@@ -20,13 +21,15 @@ def equalities(
 ) -> Iterator[tuple[Int, Int]]:
     """Pairs of sizes that must be equal. `a <= b` is `max(a, b) == b`.
 
-    Assumptions about 0 and 1 are left out: importing does not rely on them.
+    Of torch's own assumptions only equalities count: the others say how it lays out tensors, and
+    that sizes are neither 0 nor 1, which importing does not rely on.
     """
-    env = _shape_env(program)
     seen: set[tuple[Int, Int]] = set()
-    for guard in getattr(env, "guards", ()):
+    for expr, is_users in _guards(program):
+        if not is_users and not isinstance(expr, sympy.Eq):
+            continue
         try:
-            pair = _pair(env.replace(guard.expr), symbols)
+            pair = _pair(expr, symbols)
         except UnsupportedError:
             continue
         if pair is None or pair in seen:
@@ -34,6 +37,26 @@ def equalities(
         seen.add(pair)
         if not facts.equal(*pair):
             yield pair
+
+
+def bounded_by_user(program: ExportedProgram) -> frozenset[str]:
+    """The symbols that the model's own code compares with a number greater than 2."""
+    found: set[str] = set()
+    for expr, is_users in _guards(program):
+        if is_users and isinstance(expr, sympy.core.relational.Relational):
+            sides = (expr.lhs, expr.rhs)
+            if any(e.is_Integer for e in sides) and not any(map(_is_small, sides)):
+                found |= {s.name for s in expr.free_symbols}
+    return frozenset(found)
+
+
+def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
+    """Each guard with whether the model's own code (not torch's) asked for it."""
+    env = _shape_env(program)
+    for guard in getattr(env, "guards", ()):
+        frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+        file = getattr(frame, "filename", None) or str(frame)
+        yield env.replace(guard.expr), not file.startswith(TORCH)
 
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:

@@ -19,8 +19,8 @@ from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.context import Context, SizeFloat, Table
 from pliant.frontend.torch.dims import Request, sanitise
-from pliant.frontend.torch.export import Exported, export
-from pliant.frontend.torch.guards import equalities
+from pliant.frontend.torch.export import Exported, export_program
+from pliant.frontend.torch.guards import bounded_by_user, equalities
 from pliant.frontend.torch.lower_reduce import Lazy
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
@@ -81,7 +81,7 @@ def import_torch(
     extra: Table | None = None,
 ) -> ImportedModel:
     """Export and import. `extra` adds lowerings of operators (custom ones, say) by name."""
-    exported = export(
+    exported = export_program(
         model, args, kwargs, dynamic_shapes=dynamic_shapes, dims=dims, probe_small=probe_small
     )
     return import_exported(exported, operators, name=name, dims=dims, extra=extra)
@@ -100,7 +100,7 @@ def import_exported(
     Raises UnsupportedError with all that cannot be imported, each with its first place.
     """
     if isinstance(exported, ExportedProgram):
-        exported = export(exported, dims=dims)
+        exported = export_program(exported, dims=dims)
     program = exported.program
     builder = Builder(name, operators)
     naming = _naming(exported, dims or {})
@@ -159,7 +159,11 @@ def _finish(
 
 def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
     program = exported.program
-    naming = Naming({sanitise(k): v for k, v in dims.items()}, program.range_constraints)
+    naming = Naming(
+        {sanitise(k): v for k, v in dims.items()},
+        program.range_constraints,
+        bounded_by_user(program),
+    )
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     tensors: list[tuple[str, Any, Mapping[int, Request]]] = []

@@ -114,7 +114,7 @@ CREATE: Final[Table] = {
     "aten.full.default": full,
     "aten.full_like.default": full_like,
     "aten.new_full.default": new_full,
-    **{f"aten.{n}.default": fixed(v) for n, v in (("zeros", 0), ("ones", 1), ("empty", 0))},
+    **{f"aten.{n}.default": fixed(v) for n, v in (("zeros", 0), ("ones", 1))},
     **{
         f"aten.{n}_like.default": fixed_like(v)
         for n, v in (("zeros", 0), ("ones", 1), ("empty", 0))

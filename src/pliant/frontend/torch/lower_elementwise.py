@@ -396,7 +396,7 @@ def _cast_rows() -> dict[str, Lowering]:
         "aten.zero.default": fill_zero,
     }
     for name in (
-        "lift_fresh_copy lift_fresh detach detach_ clone contiguous alias positive view_of"
+        "lift_fresh_copy lift_fresh detach detach_ clone contiguous alias positive"
         " resolve_conj resolve_neg requires_grad_ real conj cpu"
     ).split():
         rows[f"aten.{name}.default"] = identity

@@ -199,7 +199,7 @@ INDEX: Final[Table] = {
     "aten.bucketize.Tensor": bucketize,
     **dict.fromkeys(
         ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
-         "aten.unique2.default", "aten._unique2.default", "aten.item.default",
+         "aten._unique2.default", "aten.item.default",
          "aten._local_scalar_dense.default", "aten.unique_consecutive.default"),
         masked_select,
     ),

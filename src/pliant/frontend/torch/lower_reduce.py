@@ -103,10 +103,13 @@ def variance(root: bool) -> Lowering:
 def variance_and_mean(root: bool) -> Lowering:
     inner = variance(root)
 
-    def lower(ctx: Context, x: Value, dim: Any = None, **options: Any) -> Any:
-        axes = axes_of(dim, len(x.shape))
-        mean = ctx.call("mean", x, axes=axes, keepdims=options.get("keepdim", False))
-        return inner(ctx, x, dim, **options), mean
+    def lower(
+        ctx: Context, x: Value, dim: Any = None, *rest: Any, keepdim: bool = False, **options: Any
+    ) -> Any:
+        axes = () if isinstance(dim, bool) else axes_of(dim, len(x.shape))
+        keep = rest[1] if len(rest) > 1 else keepdim
+        mean = ctx.call("mean", x, axes=axes or axes_of(None, len(x.shape)), keepdims=keep)
+        return inner(ctx, x, dim, *rest, keepdim=keep, **options), mean
 
     return lower
 
@@ -253,8 +256,11 @@ REDUCE: Final[Table] = {
         for name in ("var", "std")
         for overload in ("default", "dim", "correction")
     },
-    "aten.var_mean.correction": variance_and_mean(False),
-    "aten.std_mean.correction": variance_and_mean(True),
+    **{
+        f"aten.{name}_mean.{overload}": variance_and_mean(name == "std")
+        for name in ("var", "std")
+        for overload in ("default", "dim", "correction")
+    },
     "aten.linalg_vector_norm.default": vector_norm,
     "aten.norm.Scalar": vector_norm,
     "aten.norm.ScalarOpt_dim": vector_norm,
@@ -274,5 +280,4 @@ REDUCE: Final[Table] = {
     "aten._softmax.default": raw_softmax("softmax"),
     "aten._safe_softmax.default": softmax("softmax"),
     "aten._log_softmax.default": raw_softmax("log_softmax"),
-    "aten.special_softmax.int": softmax("softmax"),
 }

@@ -213,6 +213,18 @@ def broadcast_tensors(ctx: Context, xs: Sequence[Value]) -> Any:
     )
 
 
+def meshgrid(ctx: Context, xs: Sequence[Value], indexing: str = "ij") -> Any:
+    """Each tensor along an axis of its own; "xy" swaps the first two."""
+    rank = len(xs)
+    out = []
+    for k, (x, shape) in enumerate(zip(xs, map(ctx.symbols.shape, ctx.meta()), strict=True)):
+        at = 1 - k if indexing == "xy" and k < 2 and rank > 1 else k
+        size = x.shape[0] if x.shape else as_int(1)
+        row = tuple(size if j == at else as_int(1) for j in range(rank))
+        out.append(expand(ctx, to_shape(ctx, x, row), shape))
+    return tuple(out)
+
+
 def cat(ctx: Context, xs: Sequence[Value], dim: int = 0) -> Any:
     dtype = common_type(xs)
     parts = [ctx.cast(x, dtype) for x in xs if not (len(x.shape) == 1 and x.shape[0] == 0)]
@@ -438,6 +450,8 @@ SHAPE: Final[Table] = {
     "aten.broadcast_to.default": expand,
     "aten.expand_as.default": expand_as,
     "aten.broadcast_tensors.default": broadcast_tensors,
+    "aten.meshgrid.default": meshgrid,
+    "aten.meshgrid.indexing": meshgrid,
     "aten.cat.default": cat,
     "aten.concat.default": cat,
     "aten.concatenate.default": cat,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,18 @@ from pliant.sym.expr import Int, as_int, var
 class Naming:
     """The integer of each torch symbol, what is known of it, and the shapes of the inputs."""
 
-    def __init__(self, declared: Mapping[str, Dim], ranges: Mapping[Any, Any]) -> None:
+    def __init__(
+        self, declared: Mapping[str, Dim], ranges: Mapping[Any, Any], bounded: Collection[str] = ()
+    ) -> None:
         self.dims: dict[str, Dim] = {}
         self.equalities: list[tuple[Int, Int]] = []
         self.shapes: dict[str, tuple[Int, ...]] = {}
         self.symbols = Symbols({})
         self._declared = declared
         self._ranges = {str(k): v for k, v in ranges.items()}
+        self._bounded = bounded
         self._of: dict[str, Int] = {}
+        self._whole: dict[tuple[str, int], Int] = {}
 
     def read(self, tensors: Sequence[tuple[str, Any, Mapping[int, Request]]]) -> None:
         """Take the inputs in order: (name, fake tensor, requests by axis)."""
@@ -36,7 +40,8 @@ class Naming:
         self.symbols = Symbols(self._of)
         for name, value, requests in tensors:
             self.shapes[name] = tuple(
-                self._size(size, requests.get(axis)) for axis, size in enumerate(value.shape)
+                self._size((name, axis), size, requests.get(axis))
+                for axis, size in enumerate(value.shape)
             )
 
     def _plain(self, name: str, axis: int, size: Any, request: Request | None) -> None:
@@ -60,7 +65,10 @@ class Naming:
     def _derived(self, name: str, axis: int, size: Any, request: Request | None) -> None:
         if not isinstance(size, torch.SymInt) or size.node.expr.is_Symbol:
             return
-        for symbol in sorted(s.name for s in size.node.expr.free_symbols):
+        expr = size.node.expr
+        if self._multiple(name, axis, expr, request):
+            return
+        for symbol in sorted(s.name for s in expr.free_symbols):
             if symbol in self._of:
                 continue
             chosen = (request and request.root) or sanitise(f"{name}_{axis}_{symbol}")
@@ -69,18 +77,31 @@ class Naming:
                 merged(Dim(), self._declared.get(chosen)), self._range(symbol)
             )
 
-    def _size(self, size: Any, request: Request | None) -> Int:
+    def _multiple(self, name: str, axis: int, expr: Any, request: Request | None) -> bool:
+        """A dim n that was traced as 32*k: k is n//32."""
+        factor, rest = expr.as_coeff_Mul()
+        if request is None or request.known.multiple != factor or not rest.is_Symbol:
+            return False
+        chosen = request.name or sanitise(f"{name}_{axis}")
+        known = merged(request.known, self._declared.get(chosen))
+        self.dims[chosen] = merged(self.dims.get(chosen, Dim()), known)
+        self._whole[name, axis] = var(chosen)
+        self._of.setdefault(rest.name, var(chosen) // int(factor))
+        return True
+
+    def _size(self, place: tuple[str, int], size: Any, request: Request | None) -> Int:
         if not isinstance(size, torch.SymInt):
             return as_int(int(size))
         if request and request.name and size.node.expr.is_Symbol:
             return var(request.name)
-        return self.symbols.of(size)
+        whole = self._whole.get(place)
+        return self.symbols.of(size) if whole is None else whole
 
     def _range(self, symbol: str) -> Dim:
-        """Torch's range. Its lower ends up to 2 are assumptions of tracing, not facts."""
+        """Torch's range. Its lower end is an assumption of tracing unless the model's code asks."""
         found = self._ranges.get(symbol)
         if found is None:
             return Dim()
-        low = int(found.lower) if found.lower.is_Integer and int(found.lower) > 2 else 0
+        low = int(found.lower) if symbol in self._bounded and found.lower.is_Integer else 0
         high = int(found.upper) if found.upper.is_Integer else None
         return Dim(low, high if high is not None and high < 1 << 62 else None)

@@ -15,7 +15,7 @@ from typing import Final
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm.math import coefficients as table
 from pliant.codegen.llvm.math import exp
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 from pliant.codegen.llvm.math.medium import LOG2_E, exp2_medium
 
 SLOPE: Final = (float.fromhex("0x1.20dd750429b6dp+0"), float.fromhex("0x1.1ae3a914fed8p-56"))
@@ -29,10 +29,10 @@ def erf(b: Builder, x: Value) -> Value:
 
 
 def exponent(a: Value) -> Value:
-    """w = -log(erfc(a)). f64 uses w = a (SLOPE + a R(a - 3)): fewer powers of big numbers cancel."""
+    """w = -log(erfc(a)). f64 has w = a (SLOPE + a R(a - 3)), as big powers of a would cancel."""
     if a.builder.dtype is f32:
-        return a.mad(SLOPE[0], a * horner(a, table.ERF_F32))
-    curvature = horner(a - 3.0, table.ERF_F64)
+        return a.mad(SLOPE[0], a * polynomial(a, table.ERF_F32))
+    curvature = polynomial(a - 3.0, table.ERF_F64)
     return a.mad(SLOPE[0], a * a.mad(curvature, SLOPE[1]))
 
 
@@ -50,7 +50,7 @@ def erfc(b: Builder, x: Value) -> Value:
 def scaled_tail(a: Value, coefficients: tuple[float, ...]) -> Value:
     """exp(a^2) erfc(a)."""
     u = (a + a) / (a + 4.0)
-    return u.mad(horner(u - 1.0, coefficients), 1.0) / a.mad(2.0, 1.0)
+    return u.mad(polynomial(u - 1.0, coefficients), 1.0) / a.mad(2.0, 1.0)
 
 
 def erfc_tail_f64(a: Value) -> Value:

@@ -12,7 +12,7 @@ from typing import Final
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
 
@@ -83,12 +83,12 @@ def scale(p: Value, t: Value) -> Value:
 
 def exp_polynomial(r: Value, c: tuple[float, ...]) -> Value:
     """exp(r) = 1 + r + r^2 P(r) for |r| <= ln 2 / 2."""
-    return horner(r, (1.0, 1.0, *c))
+    return polynomial(r, (1.0, 1.0, *c))
 
 
 def expm1_polynomial(r: Value, c: tuple[float, ...]) -> Value:
     """exp(r) - 1 = r + r^2 P(r): r is added last, so that the error is relative to r."""
-    return (r * r).mad(horner(r, c), r)
+    return (r * r).mad(polynomial(r, c), r)
 
 
 def exp(b: Builder, x: Value) -> Value:
@@ -111,7 +111,7 @@ def exp2(b: Builder, x: Value) -> Value:
     magic = b.format.rounding + 2 * bias
     t = x + magic
     r = x - (t - magic)
-    return scale(horner(r, (1.0, *data.exp2)), t)
+    return scale(polynomial(r, (1.0, *data.exp2)), t)
 
 
 def expm1_scaled(x: Value, offset: int) -> tuple[Value, Value]:

@@ -7,7 +7,7 @@ from typing import Final
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
 from pliant.codegen.llvm.math import exp
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 from pliant.codegen.llvm.math.log import log1p
 from pliant.codegen.llvm.math.medium import LN_2, log_medium
 
@@ -45,7 +45,7 @@ def sinh(b: Builder, x: Value) -> Value:
     a = x.abs()
     half = half_exp(a)
     z = a * a
-    near = (a * z).mad(horner(z, SINH[b.dtype]), a)
+    near = (a * z).mad(polynomial(z, SINH[b.dtype]), a)
     return (a < 1.0).select(near, half - 0.25 / half).copysign(x)
 
 
@@ -74,7 +74,8 @@ def acosh(b: Builder, x: Value) -> Value:
         return (x < 1.0).select(NAN, y)
     # log(x + sqrt(x^2 - 1)) = log1p(t + sqrt(t (t + 2))) with t = x - 1
     t = x - 1.0
-    return log1p_or_double(x, t + (t * (t + 2.0)).sqrt())
+    y = log1p_or_double(x, t + (t * (t + 2.0)).sqrt())
+    return (x < 1.0).select(NAN, y)
 
 
 def log1p_or_double(a: Value, w: Value) -> Value:

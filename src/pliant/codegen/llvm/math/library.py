@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -65,17 +65,15 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 """Name of every function -> number of its arguments."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def math_function(name: str, dtype: DType, lanes: int) -> MathFunction:
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64."""
     if name not in MATH_FUNCTIONS:
-        raise UnsupportedError(f"no elementary function {name!r}; known: {', '.join(MATH_FUNCTIONS)}")
+        known = ", ".join(MATH_FUNCTIONS)
+        raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
     symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
     b = Builder(symbol, dtype, lanes, MATH_FUNCTIONS[name])
-    if name in _UNARY:
-        result = _UNARY[name](b, *b.params)
-    else:
-        result = _BINARY[name](b, *b.params)
+    result = _UNARY[name](b, *b.params) if name in _UNARY else _BINARY[name](b, *b.params)
     requires = (_huge_reduction(dtype, lanes),) if b.requires else ()
     return MathFunction(symbol, b.define(result), tuple(b.declares), requires)
 
@@ -93,7 +91,7 @@ def definitions(functions: Iterable[MathFunction]) -> str:
     return "\n".join([*declares, "", *(f.definition for f in found.values())])
 
 
-@lru_cache(maxsize=None)
+@cache
 def _huge_reduction(dtype: DType, lanes: int) -> MathFunction:
     text, declares = reduce_huge.define_lane(dtype)
     lane = MathFunction(reduce_huge.lane_symbol(dtype), text, declares, ())

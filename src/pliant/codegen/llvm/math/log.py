@@ -14,7 +14,7 @@ from typing import Final
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
@@ -22,7 +22,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """log_base(1 + f) = slope * log(1 + f); log_base(2) = two_high + two_low, e * two_high exact."""
+    """log_b(1 + f) = slope log(1 + f); log_b(2) = two_high + two_low with e * two_high exact."""
 
     slope_high: float
     slope_low: float
@@ -32,14 +32,10 @@ class Base:
 
 E: Final[dict[DType, Base]] = {
     f32: Base(1.0, 0.0, float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
-    f64: Base(
-        1.0, 0.0, float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")
-    ),
+    f64: Base(1.0, 0.0, float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")),
 }
 TWO: Final[dict[DType, Base]] = {
-    f32: Base(
-        float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0bf85ddf44p-26"), 1.0, 0.0
-    ),
+    f32: Base(float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0bf85ddf44p-26"), 1.0, 0.0),
     f64: Base(
         float.fromhex("0x1.71547652b82fep+0"), float.fromhex("0x1.777d0ffda0d24p-56"), 1.0, 0.0
     ),
@@ -78,18 +74,16 @@ def split(x: Value) -> tuple[Value, Value]:
 def tail(f: Value) -> Value:
     """log(1 + f) - f."""
     if f.builder.dtype is f32:
-        return f * f * horner(f, table.LOG_F32)
+        return f * f * polynomial(f, table.LOG_F32)
     s = f / (f + 2.0)
     z = s * s
     half_square = f * f * 0.5
-    return s * z.mad(horner(z, table.LOG_F64), half_square) - half_square
+    return s * z.mad(polynomial(z, table.LOG_F64), half_square) - half_square
 
 
-def combine(e: Value, f: Value, correction: Value | None, base: Base) -> Value:
-    """e log(2) + log(1 + f) + correction in this base; correction is small."""
+def combine(e: Value, f: Value, base: Base) -> Value:
+    """e log(2) + log(1 + f) in this base, smallest terms first."""
     t = tail(f)
-    if correction is not None:
-        t = t + correction
     if base.slope_high == 1.0:
         return e.mad(base.two_high, f + e.mad(base.two_low, t))
     low = t.mad(base.slope_high, f * base.slope_low)
@@ -99,20 +93,24 @@ def combine(e: Value, f: Value, correction: Value | None, base: Base) -> Value:
 
 
 def special(x: Value, y: Value) -> Value:
-    """The value where a logarithm's argument x is not positive and finite, else y."""
+    """The logarithm of x where x is not positive and finite, else y."""
     y = (x < INFINITY).select(y, x)  # infinity and NaN are their own logarithms
     return (x <= 0.0).select(x.eq(0.0).select(-INFINITY, NAN), y)
 
 
-def logarithm(x: Value, base: Base) -> Value:
-    """The logarithm for every x; subnormals are scaled into the normal range first."""
+def split_any(x: Value) -> tuple[Value, Value]:
+    """(e, f): x = 2^e (1 + f) for positive x; subnormals are scaled into the normal range first."""
     b = x.builder
     places = b.format.mantissa + 1
     small = x < b.format.min_normal
-    normal = small.select(x * 2.0**places, x)
-    k, m = split(normal)
-    e = (k - small.select(k.like(places), 0)).to_float()
-    return special(x, combine(e, m - 1.0, None, base))
+    k, m = split(small.select(x * 2.0**places, x))
+    return (k - small.select(k.like(places), 0)).to_float(), m - 1.0
+
+
+def logarithm(x: Value, base: Base) -> Value:
+    """The logarithm for every x."""
+    e, f = split_any(x)
+    return special(x, combine(e, f, base))
 
 
 def log(b: Builder, x: Value) -> Value:
@@ -130,7 +128,8 @@ def log10(b: Builder, x: Value) -> Value:
 def log1p(b: Builder, x: Value) -> Value:
     """With u = fl(1 + x) = 2^e m: 1 + x = 2^e (m + c), c = 2^-e (x - (u - 1)) the rounding error.
 
-    log1p has the sign of its argument, which keeps -0.
+    log1p has the sign of its argument, which keeps -0. u is 0, negative, infinite or NaN where
+    that decides the result.
     """
     u = x + 1.0
     lost = (x < 1.0).select(x - (u - 1.0), 1.0 - (u - x))
@@ -138,11 +137,5 @@ def log1p(b: Builder, x: Value) -> Value:
     exponent = k.like(b.format.bias) - k
     positive = (exponent > 0).select(exponent, 0)
     f = (positive << b.format.mantissa).as_float().mad(lost, m - 1.0)
-    y = combine(k.to_float(), f, None, E[b.dtype])
-    return special_log1p(x, u, y).copysign(x)
-
-
-def special_log1p(x: Value, u: Value, y: Value) -> Value:
-    """Infinity, NaN, -1 and what lies below it."""
-    y = (x < INFINITY).select(y, x)
-    return (u <= 0.0).select(u.eq(0.0).select(-INFINITY, NAN), y)
+    y = combine(k.to_float(), f, E[b.dtype])
+    return special(u, y).copysign(x)

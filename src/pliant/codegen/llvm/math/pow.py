@@ -11,10 +11,10 @@ from typing import Final
 
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm.math import coefficients as table
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 from pliant.codegen.llvm.math.exp import scale
-from pliant.codegen.llvm.math.log import split
-from pliant.codegen.llvm.math.medium import exp2_medium, log2_medium
+from pliant.codegen.llvm.math.log import split_any
+from pliant.codegen.llvm.math.medium import exp2_medium, log1p_medium
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
@@ -25,7 +25,7 @@ LOG2_E: Final = (
 TWO_THIRDS: Final = (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55"))
 
 
-def pow(b: Builder, x: Value, y: Value) -> Value:  # noqa: A001 (the function's name)
+def pow(b: Builder, x: Value, y: Value) -> Value:
     result = power_f32(x.abs(), y) if b.dtype is f32 else power_f64(x.abs(), y)
     is_integer = y.trunc().eq(y)
     negative = x.as_int() < 0
@@ -34,7 +34,7 @@ def pow(b: Builder, x: Value, y: Value) -> Value:  # noqa: A001 (the function's 
     # a finite negative base with a fraction has no real power
     no_power = (x < 0.0) & (x > -INFINITY) & ~is_integer
     result = (no_power | x.ne(x) | y.ne(y)).select(NAN, flipped)
-    return (x.eq(1.0) | y.eq(0.0)).select(1.0, result)
+    return (x.eq(1.0) | y.eq(0.0) | (x.eq(-1.0) & y.abs().eq(INFINITY))).select(1.0, result)
 
 
 def is_odd(y: Value, is_integer: Value) -> Value:
@@ -44,27 +44,30 @@ def is_odd(y: Value, is_integer: Value) -> Value:
 
 
 def power_f32(a: Value, y: Value) -> Value:
-    """a^y for a >= 0, rounded from double precision."""
-    log = log2_medium(a.widen())
-    log = a.eq(0.0).select(log.like(-INFINITY), log)
-    log = a.eq(INFINITY).select(log.like(INFINITY), log)
-    exponent = log * y.widen()
-    exponent = log.eq(0.0).select(exponent.like(0.0), exponent)  # 1^inf = 1
-    return exp2_medium(exponent.at_most(200.0).at_least(-200.0)).narrow()
+    """a^y for a >= 0, rounded from double precision; NaN for 1^inf."""
+    e, f = split_any(a)
+    log = log1p_medium(f.widen()).mad(LOG2_E[0], special_exponent(a, e).widen())
+    exponent = (log * y.widen()).at_most(200.0).at_least(-200.0)
+    return exp2_medium(exponent).narrow()
+
+
+def special_exponent(a: Value, e: Value) -> Value:
+    """log2(a) where a is 0 or infinite, else e."""
+    return a.eq(0.0).select(-INFINITY, a.eq(INFINITY).select(INFINITY, e))
 
 
 def power_f64(a: Value, y: Value) -> Value:
-    """a^y for a >= 0: y (h + l) is a product of two doubles' accuracy, its integer part exact."""
+    """a^y for a >= 0, NaN for 1^inf; y (h + l) has the accuracy of two doubles."""
     b = a.builder
     h, low = log2_twofold(a)
-    h = a.eq(0.0).select(-INFINITY, a.eq(INFINITY).select(INFINITY, h))
+    h = special_exponent(a, h)
     exact = y * h
-    product = h.eq(0.0).select(0.0, exact).at_most(1100.0).at_least(-1100.0)  # 1^inf = 1
+    product = exact.at_most(1100.0).at_least(-1100.0)
     error = product.eq(exact).select(y.mad(low, y.fma(h, -exact)), 0.0)
     magic = b.format.rounding + 2 * b.format.bias
     t = product + magic
     r = (product - (t - magic)) + error
-    return scale(horner(r, (1.0, *table.EXP2_F64)), t)
+    return scale(polynomial(r, (1.0, *table.EXP2_F64)), t)
 
 
 def log2_twofold(a: Value) -> tuple[Value, Value]:
@@ -72,14 +75,11 @@ def log2_twofold(a: Value) -> tuple[Value, Value]:
 
     log(m) = 2 s + s^3 (2/3 + s^2 P(s^2)) with s = (m - 1) / (m + 1), all but P in two parts.
     """
-    small = a < a.builder.format.min_normal
-    k, m = split(small.select(a * 2.0**54, a))
-    e = (k - small.select(k.like(54), 0)).to_float()
-    f = m - 1.0
+    e, f = split_any(a)
     s, s_low = quotient(f, f + 2.0)
     z = s * s
     z_low = (s + s).mad(s_low, s.fma(s, -z))
-    v = z * horner(z, table.LOG2_TAIL)
+    v = z * polynomial(z, table.LOG2_TAIL)
     w, w_low = two_sum(v.like(TWO_THIRDS[0]), v)
     p, p_low = product_of((z, z_low), (w, w_low + TWO_THIRDS[1]))
     u, u_low = two_sum(p.like(2.0), p)

@@ -17,15 +17,14 @@ from pliant.codegen.llvm.math.builder import FORMATS, Builder, Value
 LIMIT: Final[dict[DType, float]] = {f32: 2.0**17, f64: 2.0**30}
 """Arguments beyond this are huge."""
 
-# The first 38 words of 2/pi after the point (floor(2/pi * 2^1216)), behind one word of zeros.
-TWO_OVER_PI_WORDS: Final = (
-    0x00000000, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041,
-    0xFE5163AB, 0xDEBBC561, 0xB7246E3A, 0x424DD2E0, 0x06492EEA, 0x09D1921C, 0xFE1DEB1C,
-    0xB129A73E, 0xE88235F5, 0x2EBB4484, 0xE99C7026, 0xB45F7E41, 0x3991D639, 0x835339F4,
-    0x9C845F8B, 0xBDF9283B, 0x1FF897FF, 0xDE05980F, 0xEF2F118B, 0x5A0A6D1F, 0x6D367ECF,
-    0x27CB09B7, 0x4F463F66, 0x9E5FEA2D, 0x7527BAC7, 0xEBE5F17B, 0x3D0739F7, 0x8A5292EA,
-    0x6BFB5FB1, 0x1F8D5D08, 0x56033046, 0xFC7B6BAB,
+TWO_OVER_PI: Final = (
+    "A2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561"
+    "B7246E3A424DD2E006492EEA09D1921CFE1DEB1CB129A73EE88235F52EBB4484"
+    "E99C7026B45F7E413991D639835339F49C845F8BBDF9283B1FF897FFDE05980F"
+    "EF2F118B5A0A6D1F6D367ECF27CB09B74F463F669E5FEA2D7527BAC7EBE5F17B"
+    "3D0739F78A5292EA6BFB5FB11F8D5D0856033046FC7B6BAB"
 )
+"""The first 1216 bits of 2/pi after the point, in hexadecimal."""
 HALF_PI: Final = float.fromhex("0x1.921fb54442d18p+0")
 HALF_PI_LOW: Final = float.fromhex("0x1.1a62633145c07p-54")
 LOW_WORD: Final = 0xFFFFFFFF
@@ -71,8 +70,9 @@ def define_lanes(dtype: DType, lanes: int) -> str:
         f"  %{p}.new = phi {vector} [ %{p}, %loop ], [ %{p}.set, %reduce ]"
         for p, vector, _ in parts
     )
-    return f"""define internal fastcc {result} @{symbol(dtype, lanes)}({floats} %a, {ints} %q.given, \
-{floats} %r.given, {floats} %l.given) cold noinline nounwind {{
+    head = f"define internal fastcc {result} @{symbol(dtype, lanes)}"
+    given = f"{ints} %q.given, {floats} %r.given, {floats} %l.given"
+    return f"""{head}({floats} %a, {given}) cold noinline nounwind {{
 entry:
   br label %loop
 loop:
@@ -110,12 +110,13 @@ def define_lane(dtype: DType) -> tuple[str, tuple[str, ...]]:
     for i, part in enumerate((q, r, low)):
         text = f"insertvalue {result} {all_parts}, {part.kind} {part.text}, {i}"
         all_parts = b.emit(text, part.kind).text
-    table = ", ".join(f"i32 {w}" for w in TWO_OVER_PI_WORDS)
-    size = len(TWO_OVER_PI_WORDS)
-    head = f"define internal fastcc {result} @{b.symbol}({b.format.kind} %x0) cold noinline nounwind"
+    bits = "0" * 8 + TWO_OVER_PI  # windows of the smallest arguments start before the point
+    words = [int(bits[i : i + 8], 16) for i in range(0, len(bits), 8)]
+    table = ", ".join(f"i32 {w}" for w in words)
+    head = f"define internal fastcc {result} @{b.symbol}({b.format.kind} %x0)"
     lines = [
-        f"@{b.symbol}_words = internal unnamed_addr constant [{size} x i32] [{table}]",
-        f"{head} {{",
+        f"@{b.symbol}_words = internal unnamed_addr constant [{len(words)} x i32] [{table}]",
+        f"{head} cold noinline nounwind {{",
         *b.lines,
         f"  ret {result} {all_parts}",
         "}",

@@ -14,7 +14,7 @@ from typing import Final
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
 from pliant.codegen.llvm.math import reduce_huge
-from pliant.codegen.llvm.math.builder import Builder, Value, horner
+from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 TWO_OVER_PI: Final = float.fromhex("0x1.45f306dc9c883p-1")
 ASIN_LIMIT: Final = 0.57
@@ -106,12 +106,12 @@ def choose_reduction(a: Value, usual: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def sin_polynomial(r: Value, z: Value) -> Value:
     """sin(r) = r + r^3 P(r^2), z = r^2."""
-    return (r * z).mad(horner(z, DATA[r.builder.dtype].sin), r)
+    return (r * z).mad(polynomial(z, DATA[r.builder.dtype].sin), r)
 
 
 def cos_polynomial(z: Value) -> Value:
     """cos(r) = 1 - r^2 / 2 + r^4 P(r^2), z = r^2."""
-    return horner(z, (1.0, -0.5, *DATA[z.builder.dtype].cos))
+    return polynomial(z, (1.0, -0.5, *DATA[z.builder.dtype].cos))
 
 
 def quadrant_sign(q: Value) -> Value:
@@ -142,7 +142,7 @@ def tan(b: Builder, x: Value) -> Value:
     """
     q, r, low = reduce_twofold(x.abs())
     z = r * r
-    t = (r * z).mad(horner(z, DATA[b.dtype].tan), z.mad(low, low)) + r
+    t = (r * z).mad(polynomial(z, DATA[b.dtype].tan), z.mad(low, low)) + r
     y = (q & 1).eq(0).select(t, -1.0 / t)
     return (y.as_int() ^ (x.as_int() & b.format.sign_mask)).as_float()
 
@@ -150,7 +150,7 @@ def tan(b: Builder, x: Value) -> Value:
 def atan_polynomial(t: Value) -> Value:
     """atan(t) = t + t^3 P(t^2) for |t| <= 1."""
     z = t * t
-    return (t * z).mad(horner(z, DATA[t.builder.dtype].atan), t)
+    return (t * z).mad(polynomial(z, DATA[t.builder.dtype].atan), t)
 
 
 def atan(b: Builder, x: Value) -> Value:
@@ -195,7 +195,7 @@ def asin_core(a: Value) -> tuple[Value, Value]:
     half = (1.0 - a) * 0.5
     z = steep.select(half, a * a)
     t = steep.select(half.sqrt(), a)
-    return steep, (t * z).mad(horner(z, DATA[a.builder.dtype].asin), t)
+    return steep, (t * z).mad(polynomial(z, DATA[a.builder.dtype].asin), t)
 
 
 def asin(b: Builder, x: Value) -> Value:
