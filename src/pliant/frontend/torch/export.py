@@ -16,6 +16,7 @@ from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.torch.dims import (
     Forward, Leaf, Request, TorchSpec, leaves_of, merged,
 )  # fmt: skip
+from pliant.frontend.torch.guards import tight_symbols
 from pliant.frontend.torch.mutation import functional
 from pliant.graph.function import Dim
 
@@ -58,9 +59,7 @@ def export_program(
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
     spec = None if dynamic_shapes is None else forward.nested(flat, len(args), kwargs)
-    sizes = _example_sizes(leaves)
-    big_args, big_kwargs = _resized(args, kwargs, leaves, sizes)
-    program = _trace(model, big_args, big_kwargs, spec, dims)
+    program = _trace_wide(model, args, kwargs, leaves, spec, dims)
     notes: list[str] = []
     if probe_small:
         notes += _probe(model, args, kwargs, leaves, program)
@@ -83,6 +82,57 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
+
+
+def _trace_wide(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
+) -> ExportedProgram:  # fmt: skip
+    """Trace with examples so large that no size computed inside is 0 or 1 by accident."""
+    sizes = _example_sizes(leaves)
+    program = None
+    for _ in range(_GROWTHS):
+        new_args, new_kwargs = _resized(args, kwargs, leaves, sizes)
+        try:
+            program = _trace(model, new_args, new_kwargs, spec, dims)
+        except (UnsupportedError, InvalidModelError):
+            if program is None:
+                raise
+            return program  # the model does not like larger ones
+        tight = tight_symbols(program)
+        grown = _grown(program, leaves, sizes, tight) if tight else sizes
+        if grown == sizes:
+            return program
+        sizes = grown
+    assert program is not None
+    return program
+
+
+_GROWTHS = 5
+
+
+def _grown(
+    program: ExportedProgram, leaves: Sequence[Leaf], sizes: Mapping[str, int],
+    tight: frozenset[str],
+) -> dict[str, int]:  # fmt: skip
+    """Twice the size for every dynamic dim whose symbol is among `tight`."""
+    inputs = [
+        s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT
+    ]
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    grown = dict(sizes)
+    for leaf, name in zip(leaves, inputs, strict=True):
+        for axis, request in leaf.requests.items():
+            key = request.name or f"{leaf.name}/{axis}"
+            size, known = values[name].shape[axis], request.known
+            if not isinstance(size, torch.SymInt):
+                continue
+            now = sizes.get(key, leaf.value.shape[axis])
+            if tight & {s.name for s in size.node.expr.free_symbols} and (
+                known.max is None or 2 * now <= known.max
+            ):
+                grown[key] = 2 * now
+    return grown
 
 
 def _trace(

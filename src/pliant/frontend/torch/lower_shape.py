@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pliant.base.dtypes import boolean
 from pliant.frontend.torch.context import (
     Context, Table, axes_of, axis_of, constant, size_of,
 )  # fmt: skip
@@ -223,6 +224,22 @@ def meshgrid(ctx: Context, xs: Sequence[Value], indexing: str = "ij") -> Any:
         row = tuple(size if j == at else as_int(1) for j in range(rank))
         out.append(expand(ctx, to_shape(ctx, x, row), shape))
     return tuple(out)
+
+
+def diff(
+    ctx: Context, x: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+) -> Any:
+    """x[1:] - x[:-1] along a dimension, `n` times."""
+    axis = axis_of(dim, len(x.shape))
+    x = cat(ctx, [v for v in (prepend, x, append) if v is not None], axis)
+    for _ in range(n):
+        size = x.shape[axis]
+        first, last = bounds(ctx, size, 1, None)
+        later = slice_axis(ctx, x, axis, first, last)
+        first, last = bounds(ctx, size, None, -1)
+        earlier = slice_axis(ctx, x, axis, first, last)
+        x = ctx.call("xor" if x.dtype is boolean else "sub", later, earlier)
+    return x
 
 
 def cat(ctx: Context, xs: Sequence[Value], dim: int = 0) -> Any:
@@ -452,6 +469,7 @@ SHAPE: Final[Table] = {
     "aten.broadcast_tensors.default": broadcast_tensors,
     "aten.meshgrid.default": meshgrid,
     "aten.meshgrid.indexing": meshgrid,
+    "aten.diff.default": diff,
     "aten.cat.default": cat,
     "aten.concat.default": cat,
     "aten.concatenate.default": cat,
