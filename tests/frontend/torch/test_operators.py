@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from pliant.frontend.torch.aten import ATEN
@@ -103,7 +103,7 @@ def test_binary_functions_broadcast(name: str) -> None:
 def test_binary_functions_promote(name: str) -> None:
     fn = getattr(torch, name)
     positive = ints(4, low=1)
-    dynamic(lambda x: fn(x, positive[: 1]), lambda n: (ints(n, 3),), 2)
+    dynamic(lambda x: fn(x, positive[:1]), lambda n: (ints(n, 3),), 2)
     dynamic(lambda x: fn(x, 2), lambda n: (ints(n, 3),), 2)
     dynamic(lambda x: fn(x, 2.5), lambda n: (ints(n, 3),), 2)
     dynamic(lambda x: fn(x, torch.tensor(3.0, dtype=torch.float64)), lambda n: (floats(n),), 2)
@@ -147,7 +147,12 @@ def test_arithmetic(name: str) -> None:
 
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": lambda x: (x.sum(), x.sum(0), x.sum((1, -1), keepdim=True), x.sum(1, dtype=torch.float64)),
+    "sum": lambda x: (
+        x.sum(),
+        x.sum(0),
+        x.sum((1, -1), keepdim=True),
+        x.sum(1, dtype=torch.float64),
+    ),
     "prod": lambda x: (x.prod(), x.prod(1)),
     "mean": lambda x: (x.mean(), x.mean(-1, keepdim=True), x.mean((0, 2))),
     "max": lambda x: (x.max(), x.amax(1), x.amax((0, 1), keepdim=True), x.max(1), x.min(2)[1]),
@@ -186,10 +191,12 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "squeeze": lambda x: (x.unsqueeze(1), x[:, None, :, None], x[:, :1].squeeze(1)),
     "diff": lambda x: (x.diff(dim=1), x.diff(dim=0), x.diff(2, dim=1), x.diff(prepend=x)),
     "expand": lambda x: (x[:, :1].expand(-1, 3, -1), x.expand(2, -1, -1, -1), x[:1].expand_as(x)),
-    "cat": lambda x: (torch.cat([x, x + 1]), torch.cat([x, x.double()], -1), torch.stack([x, x], 1)),
+    "cat": lambda x: (torch.cat([x, x + 1]), torch.cat([x, x.double()], -1)),
+    "stack": lambda x: torch.stack([x, x], 1),
     "joins": lambda x: (torch.hstack([x, x]), torch.vstack([x, x])),
     "split": lambda x: (*x.split(2, 1), *x.split([1, 3], 1), *x.chunk(2, 1), *x.unbind(2)),
-    "repeat": lambda x: (x.repeat(2, 1, 3), x.repeat(2, 1, 1, 1), x.repeat_interleave(2, 1), x.tile(2)),
+    "repeat": lambda x: (x.repeat(2, 1, 3), x.repeat(2, 1, 1, 1), x.repeat_interleave(2, 1)),
+    "tile": lambda x: x.tile(2),
     "flip": lambda x: (x.flip(1), x.flip((0, 2)), x.roll(1, 1), x.roll(2), x.roll((1, -1), (1, 2))),
     "triangle": lambda x: (x.tril(), x.triu(1), x.tril(-1), x.diagonal(dim1=1, dim2=2)),
     "pad": lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 0, -1, 2), value=3.0)),
@@ -208,7 +215,12 @@ def test_views(name: str) -> None:
 
 
 def test_symbolic_axes_are_sliced_and_split() -> None:
-    dynamic(lambda x: (x[:, :2], x[:, 1:-1], x[:, -1:], x[:, x.shape[1] // 2 :]), lambda n: (floats(3, n),), 3, 7)
+    dynamic(
+        lambda x: (x[:, :2], x[:, 1:-1], x[:, -1:], x[:, x.shape[1] // 2 :]),
+        lambda n: (floats(3, n),),
+        3,
+        7,
+    )
     dynamic(lambda x: x.reshape(2, -1), lambda n: (floats(4, n),))
     dynamic(lambda x: torch.cat([x, x[:, :1]], 1), lambda n: (floats(3, n),))
 
@@ -222,8 +234,16 @@ def test_pixels() -> None:
 
 CREATION: dict[str, Callable[..., Any]] = {
     "arange": lambda x: (torch.arange(x.shape[0]), torch.arange(1, x.shape[0], dtype=torch.int32)),
-    "arange_step": lambda x: (torch.arange(10, 1, -3), torch.arange(0, 1, 0.25), torch.arange(0, x.shape[0], 2)),
-    "full": lambda x: (torch.full((x.shape[0], 2), 7), torch.zeros_like(x), torch.ones(2, x.shape[0])),
+    "arange_step": lambda x: (
+        torch.arange(10, 1, -3),
+        torch.arange(0, 1, 0.25),
+        torch.arange(0, x.shape[0], 2),
+    ),
+    "full": lambda x: (
+        torch.full((x.shape[0], 2), 7),
+        torch.zeros_like(x),
+        torch.ones(2, x.shape[0]),
+    ),
     "new": lambda x: (x.new_zeros(x.shape[0]), x.new_full((2,), 3), x.new_ones(1).bool()),
     "eye": lambda x: (torch.eye(x.shape[0]), torch.eye(2, 3)),
     "linspace": lambda x: torch.linspace(0, 1, 5),

@@ -1,8 +1,8 @@
 """What the user says of dynamic dimensions, in any of the accepted forms.
 
-    {"ids": {0: "batch", 1: "seq"}}        names
-    ({0: torch.export.Dim("batch")}, …)    torch's dims, also derived ones (2 * n)
-    {"x": {2: Dim(max=512, multiple=32)}}  what is known of an unnamed dimension
+{"ids": {0: "batch", 1: "seq"}}        names
+({0: torch.export.Dim("batch")}, …)    torch's dims, also derived ones (2 * n)
+{"x": {2: Dim(max=512, multiple=32)}}  what is known of an unnamed dimension
 """
 
 from __future__ import annotations
@@ -101,9 +101,7 @@ class Forward:
         for name in found:
             if name not in names and name not in kwargs:
                 known = ", ".join(sorted({*names, *kwargs}))
-                raise InvalidModelError(
-                    f"dynamic_shapes names {name!r}; the arguments are {known}"
-                )
+                raise InvalidModelError(f"dynamic_shapes names {name!r}; the arguments are {known}")
         return found
 
     def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
@@ -111,9 +109,7 @@ class Forward:
         assert self._signature is not None
         names = self.names(count)
         positional = [spec.get(n) for n in names[:count]]
-        return dict(
-            self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments
-        )
+        return dict(self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments)
 
 
 def leaves_of(

@@ -14,7 +14,12 @@ from torch.utils import _pytree as pytree
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.torch.dims import (
-    Forward, Leaf, Request, TorchSpec, leaves_of, merged,
+    Forward,
+    Leaf,
+    Request,
+    TorchSpec,
+    leaves_of,
+    merged,
 )  # fmt: skip
 from pliant.frontend.torch.guards import tight_symbols
 from pliant.frontend.torch.mutation import functional
@@ -64,9 +69,7 @@ def export_program(
     if probe_small:
         notes += _probe(model, args, kwargs, leaves, program)
     requests = tuple(leaf.requests for leaf in leaves)
-    return Exported(
-        functional(program), tuple(forward.names(len(args))), requests, tuple(notes)
-    )
+    return Exported(functional(program), tuple(forward.names(len(args))), requests, tuple(notes))
 
 
 def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim]) -> Exported:
@@ -187,7 +190,9 @@ def _groups(leaves: Iterable[Leaf]) -> dict[str, tuple[Dim, set[int]]]:
 
 def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
     """New sizes for the dims whose example is 0 or 1."""
-    taken = {int(d) for leaf in leaves if isinstance(leaf.value, torch.Tensor) for d in leaf.value.shape}
+    taken = {
+        int(d) for leaf in leaves if isinstance(leaf.value, torch.Tensor) for d in leaf.value.shape
+    }
     chosen: dict[str, int] = {}
     for key, (known, sizes) in _groups(leaves).items():
         if len(sizes) > 1:
@@ -197,9 +202,7 @@ def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
         if known.max is not None and known.max <= known.multiple:
             continue
         options = [p * known.multiple for p in _PRIMES] + [2 * known.multiple]
-        fitting = [
-            n for n in options if n >= known.min and (known.max is None or n <= known.max)
-        ]
+        fitting = [n for n in options if n >= known.min and (known.max is None or n <= known.max)]
         if not fitting and known.max is not None:
             fitting = [known.max // known.multiple * known.multiple]
         chosen[key] = next((n for n in fitting if n not in taken), fitting[0])

@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from pliant.base.dtypes import boolean
 from pliant.frontend.torch.context import (
-    Context, Table, axes_of, axis_of, constant, size_of,
+    Context,
+    Table,
+    axes_of,
+    axis_of,
+    constant,
+    size_of,
 )  # fmt: skip
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
@@ -107,7 +112,7 @@ def _bound(ctx: Context, size: Int, at: Int) -> Int:
     facts = ctx.builder.facts
     if at.is_const and at.value >= _END:
         return size
-    if at.is_const and at.value < 0 or (not at.is_const and _is_negative(ctx, at)):
+    if (at.is_const and at.value < 0) or (not at.is_const and _is_negative(ctx, at)):
         at = at + size
         return facts.simplify(at if facts.le(0, at) else maximum(0, at))
     return facts.simplify(at if facts.le(at, size) else minimum(at, size))
@@ -162,7 +167,7 @@ def select_scatter(ctx: Context, x: Value, source: Value, dim: int, index: Any) 
 
 def put_at(ctx: Context, x: Value, axis: int, places: Value, source: Value) -> Any:
     """`x` with rows `places` along `axis` replaced."""
-    index = tuple(None for _ in range(axis)) + (places,)
+    index = (*[None] * axis, places)
     return ctx.call("index_put", x, ctx.cast(source, x.dtype), index, accumulate=False)
 
 
@@ -209,9 +214,7 @@ def expand_as(ctx: Context, x: Value, other: Value) -> Any:
 
 
 def broadcast_tensors(ctx: Context, xs: Sequence[Value]) -> Any:
-    return tuple(
-        expand(ctx, x, ctx.symbols.shape(m)) for x, m in zip(xs, ctx.meta(), strict=True)
-    )
+    return tuple(expand(ctx, x, ctx.symbols.shape(m)) for x, m in zip(xs, ctx.meta(), strict=True))
 
 
 def meshgrid(ctx: Context, xs: Sequence[Value], indexing: str = "ij") -> Any:
@@ -398,9 +401,7 @@ def unfold(ctx: Context, x: Value, dim: int, size: Any, step: Any) -> Any:
     )  # fmt: skip
 
 
-def im2col(
-    ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any
-) -> Any:
+def im2col(ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Patches as columns: unfold both spatial dims, then reorder."""
     if any(d != 1 for d in dilation):
         raise ctx.unsupported("unfold (im2col) with dilation")
