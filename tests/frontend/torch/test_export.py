@@ -94,8 +94,7 @@ def test_ranges_the_model_asks_for_are_kept() -> None:
 
 def test_examples_grow_until_no_inner_size_is_one() -> None:
     halves = Apply(lambda x: x[:, ::4] * 2 + x[:, :1])
-    model = check(halves, (floats(3, 4),), (({1: "n"},),), [(floats(3, k),) for k in (1, 9, 33)])
-    assert not model.function.equalities
+    check(halves, (floats(3, 4),), (({1: "n"},),), [(floats(3, k),) for k in (1, 9, 33)])
 
 
 def test_unnamed_dims_of_an_exported_program() -> None:

@@ -17,9 +17,9 @@ from pliant.frontend.torch.dims import (
     Forward,
     Leaf,
     Request,
-    TorchSpec,
     leaves_of,
     merged,
+    torch_spec,
 )  # fmt: skip
 from pliant.frontend.torch.guards import tight_symbols
 from pliant.frontend.torch.mutation import functional
@@ -93,21 +93,26 @@ def _trace_wide(
 ) -> ExportedProgram:  # fmt: skip
     """Trace with examples so large that no size computed inside is 0 or 1 by accident."""
     sizes = _example_sizes(leaves)
-    program = None
+    program: ExportedProgram | None = None
+    failure: InvalidModelError | None = None
     for _ in range(_GROWTHS):
         new_args, new_kwargs = _resized(args, kwargs, leaves, sizes)
         try:
             program = _trace(model, new_args, new_kwargs, spec, dims)
-        except (UnsupportedError, InvalidModelError):
-            if program is None:
+            grown = _grown(leaves, sizes, _tight_places(program))
+        except InvalidModelError as error:  # fixed by the model, or by the example
+            failure = failure or error
+            grown = _grown(leaves, sizes, None)
+        except UnsupportedError:  # the model does not like this size
+            if failure is None and program is None:
                 raise
-            return program  # the model does not like larger ones
-        tight = tight_symbols(program)
-        grown = _grown(program, leaves, sizes, tight) if tight else sizes
+            break
         if grown == sizes:
-            return program
+            break
         sizes = grown
-    assert program is not None
+    if program is None:
+        assert failure is not None
+        raise failure
     return program
 
 
@@ -115,27 +120,33 @@ _GROWTHS = 5
 
 
 def _grown(
-    program: ExportedProgram, leaves: Sequence[Leaf], sizes: Mapping[str, int],
-    tight: frozenset[str],
-) -> dict[str, int]:  # fmt: skip
-    """Twice the size for every dynamic dim whose symbol is among `tight`."""
-    inputs = [
-        s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT
-    ]
-    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    leaves: Sequence[Leaf], sizes: Mapping[str, int], places: frozenset[tuple[int, int]] | None
+) -> dict[str, int]:
+    """Twice the size for the dims at these places (leaf, axis); for all of them without."""
     grown = dict(sizes)
-    for leaf, name in zip(leaves, inputs, strict=True):
+    for k, leaf in enumerate(leaves):
         for axis, request in leaf.requests.items():
             key = request.name or f"{leaf.name}/{axis}"
-            size, known = values[name].shape[axis], request.known
-            if not isinstance(size, torch.SymInt):
-                continue
             now = sizes.get(key, leaf.value.shape[axis])
-            if tight & {s.name for s in size.node.expr.free_symbols} and (
-                known.max is None or 2 * now <= known.max
-            ):
+            fits = request.known.max is None or 2 * now <= request.known.max
+            if fits and (places is None or (k, axis) in places):
                 grown[key] = 2 * now
     return grown
+
+
+def _tight_places(program: ExportedProgram) -> frozenset[tuple[int, int]]:
+    """The dims of inputs, as (leaf, axis), that made some inner size 0 or 1."""
+    tight = tight_symbols(program)
+    signature = program.graph_signature.input_specs
+    inputs = [s.arg.name for s in signature if s.kind is InputKind.USER_INPUT]
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    return frozenset(
+        (k, axis)
+        for k, name in enumerate(inputs)
+        if isinstance(values[name], torch.Tensor)
+        for axis, size in enumerate(values[name].shape)
+        if isinstance(size, torch.SymInt) and tight & {s.name for s in size.node.expr.free_symbols}
+    )
 
 
 def _trace(
@@ -146,11 +157,9 @@ def _trace(
     dims: Mapping[str, Dim],
 ) -> ExportedProgram:
     """Non-strict first (fast, follows Python), then through Dynamo."""
-    errors: list[Exception] = []
-    for derive, strict in ((True, False), (False, False), (False, True)):
-        shapes = TorchSpec(dims, derive).of(spec)
-        if derive and shapes == TorchSpec(dims, False).of(spec):
-            continue  # no dim has a multiple
+    shapes = torch_spec(spec, dims)
+    first: Exception | None = None
+    for strict in (False, True):
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -158,13 +167,21 @@ def _trace(
                     model, args, kwargs, dynamic_shapes=shapes, strict=strict
                 )
         except Exception as error:  # torch raises many kinds, some of them private
-            errors.append(error)
-    raise _explained(errors[-2]) from errors[-2]
+            first = first or error
+            if _is_about_sizes(error):
+                break
+    assert first is not None
+    raise _explained(first) from first
+
+
+def _is_about_sizes(error: Exception) -> bool:
+    text = str(error)
+    return "specialized it to be a constant" in text or "Constraints violated" in text
 
 
 def _explained(error: Exception) -> Exception:
     text = str(error).split("The error above occurred when calling")[0].strip()
-    if "specialized it to be a constant" in text or "Constraints violated" in text:
+    if _is_about_sizes(error):
         return InvalidModelError(
             f"a dimension that is declared dynamic is fixed by the model:\n{text}\nLeave it out of "
             "dynamic_shapes, or change the code that compares it with a constant"
