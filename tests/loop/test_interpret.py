@@ -58,7 +58,7 @@ def row_sums(kind: str = "serial") -> Function:
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (4, 0)])
-def test_block_initialises_at_the_first_reduction_step(shape: tuple[int, int]) -> None:
+def test_block_initialises_before_the_first_reduction_step(shape: tuple[int, int]) -> None:
     x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
     y = np.full(shape[0], np.nan, np.float32)
     interpret(row_sums(), [x, y], list(shape))
