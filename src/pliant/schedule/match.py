@@ -17,7 +17,18 @@ from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
-from pliant.loop.stmt import Alloc, Block, Buffer, BufferRef, For, Function, If, Stmt, Store, statements
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    For,
+    Function,
+    If,
+    Stmt,
+    Store,
+    statements,
+)
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.facts import Facts
 

@@ -87,9 +87,9 @@ def _upper_bound_of(cond: Expr, block: Block, facts: Facts) -> int | None:
     if ends is None:
         return None
     for k, (it, binding) in enumerate(zip(block.iters, block.bindings, strict=True)):
-        if it.kind == "S" and facts.equal(ends[1], it.extent):
-            if facts.equal(ends[0], binding + 1):
-                return k
+        same = facts.equal(ends[1], it.extent) and facts.equal(ends[0], binding + 1)
+        if it.kind == "S" and same:
+            return k
     return None
 
 
