@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 from hypothesis import given, settings
-from trees import Tree, build, trees, valuations
+from tests.sym.trees import Tree, build, trees, valuations
 
 from pliant.sym.expr import Int, as_int, ceildiv, const, maximum, minimum, parse_int, var
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from trees import Tree, build, trees
+from tests.sym.trees import Tree, build, trees
 
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-enum { DLPACK_MAJOR_VERSION = 1, DLPACK_MINOR_VERSION = 3 };
+#define DLPACK_MAJOR_VERSION 1
+#define DLPACK_MINOR_VERSION 3
 
 /* Flags of a versioned tensor. */
 #define DLPACK_FLAG_BITMASK_READ_ONLY ((uint64_t)1)
