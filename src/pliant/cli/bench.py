@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a compiled file or a model")
     add("--shapes", nargs="+", default=[], type=_argument(parse_sizes), metavar="NAME=SIZES",
-        help="sizes to combine: batch=1,4 seq=16,64; a range: seq=16..512 or 32..640:32")  # fmt: skip
+        help="sizes to combine: batch=1,4 seq=16,64; ranges: seq=16..512, 32..640:32")  # fmt: skip
     add("--range", nargs="+", default=[], type=_argument(parse_range), metavar="INPUT=LOW..HIGH",
         help="values of an input; default: normal floats, integers 0 and 1")  # fmt: skip
     add("--against", default="", metavar="NAMES", help=f"of {','.join(PEERS)}")
