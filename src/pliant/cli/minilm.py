@@ -1,5 +1,5 @@
 """The MiniLM sentence encoder (all-MiniLM-L6-v2) in plain PyTorch: BERT of 6 layers, width 384,
-mean over the unmasked positions, unit length. Weights and tokenizer come from a package of the demo."""
+mean over the unmasked positions, unit length. Its weights come from a package of the demo."""
 
 from __future__ import annotations
 
