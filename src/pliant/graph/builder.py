@@ -154,9 +154,7 @@ class Builder:
         return candidate
 
 
-def define(
-    operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]
-) -> tuple[Tensor, ...]:
+def define(operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """The tensor expressions of an operator applied to values of known types."""
     operands = [_operand(a, f"a{k}") for k, a in enumerate(args)]
     result = operator.define(*operands, **attrs)
