@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
+import torch.nn.functional as F  # noqa: N812
 
 from pliant.base.dtypes import DTYPES
 from tests.ops.case import (
@@ -32,47 +32,18 @@ def sign(x: torch.Tensor) -> torch.Tensor:
 
 
 UNARY = {
-    "neg": torch.neg,
-    "abs": torch.abs,
-    "sign": sign,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log2": torch.log2,
-    "log10": torch.log10,
-    "log1p": torch.log1p,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "erf": torch.erf,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "tan": torch.tan,
-    "asin": torch.asin,
-    "acos": torch.acos,
-    "atan": torch.atan,
-    "sinh": torch.sinh,
-    "cosh": torch.cosh,
-    "asinh": torch.asinh,
-    "acosh": torch.acosh,
-    "atanh": torch.atanh,
-    "floor": torch.floor,
-    "ceil": torch.ceil,
-    "trunc": torch.trunc,
-    "round": torch.round,
-    "isnan": torch.isnan,
-    "isinf": torch.isinf,
-    "reciprocal": torch.reciprocal,
-    "square": torch.square,
-    "relu": torch.relu,
-    "silu": functional.silu,
-    "mish": functional.mish,
-    "softsign": functional.softsign,
-    "hardswish": functional.hardswish,
+    "neg": torch.neg, "abs": torch.abs, "sign": sign, "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,
+    "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p,
+    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf, "sin": torch.sin,
+    "cos": torch.cos, "tan": torch.tan, "asin": torch.asin, "acos": torch.acos,
+    "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "asinh": torch.asinh,
+    "acosh": torch.acosh, "atanh": torch.atanh, "floor": torch.floor, "ceil": torch.ceil,
+    "trunc": torch.trunc, "round": torch.round, "isnan": torch.isnan, "isinf": torch.isinf,
+    "reciprocal": torch.reciprocal, "square": torch.square, "relu": torch.relu,
+    "silu": F.silu, "mish": F.mish, "softsign": F.softsign, "hardswish": F.hardswish,
     "identity": torch.clone,
-}
+}  # fmt: skip
 
 
 def in_f64(fn: Any) -> Any:
@@ -101,7 +72,7 @@ def unary_cases() -> list[Case]:
 
 
 def softplus(x: torch.Tensor, **attrs: Any) -> torch.Tensor:
-    return functional.softplus(x.double(), **attrs).to(x.dtype)
+    return F.softplus(x.double(), **attrs).to(x.dtype)
 
 
 def activation(op: str, fn: Any, **attrs: Any) -> list[Case]:
@@ -122,25 +93,18 @@ def shrink(x: torch.Tensor, lambd: float, bias: float) -> torch.Tensor:
 
 
 ACTIVATIONS = [
-    *activation("softplus", functional.softplus, beta=1.0, threshold=20.0),
-    *activation("softplus", functional.softplus, beta=2.5, threshold=3.0),
-    *activation("gelu", functional.gelu, approximate="none"),
-    *activation("gelu", functional.gelu, approximate="tanh"),
-    *activation("elu", functional.elu, alpha=1.3),
-    *activation(
-        "selu",
-        lambda x, alpha, gamma: functional.selu(x),
-        alpha=1.6732632423543772,
-        gamma=1.0507009873554805,
-    ),
-    *activation("celu", functional.celu, alpha=0.7),
-    *activation("leaky_relu", lambda x, alpha: functional.leaky_relu(x, alpha), alpha=0.1),
-    *activation(
-        "hardsigmoid", lambda x, alpha, beta: (x * alpha + beta).clamp(0, 1), alpha=0.2, beta=0.5
-    ),
+    *activation("softplus", F.softplus, beta=1.0, threshold=20.0),
+    *activation("softplus", F.softplus, beta=2.5, threshold=3.0),
+    *activation("gelu", F.gelu, approximate="none"),
+    *activation("gelu", F.gelu, approximate="tanh"),
+    *activation("elu", F.elu, alpha=1.3),
+    *activation("selu", lambda x, alpha, gamma: F.selu(x), alpha=1.6732632423543772, gamma=1.0507009873554805),
+    *activation("celu", F.celu, alpha=0.7),
+    *activation("leaky_relu", lambda x, alpha: F.leaky_relu(x, alpha), alpha=0.1),
+    *activation("hardsigmoid", lambda x, alpha, beta: (x * alpha + beta).clamp(0, 1), alpha=0.2, beta=0.5),
     *activation("thresholded_relu", thresholded, alpha=0.5),
     *activation("shrink", shrink, lambd=0.4, bias=0.1),
-]
+]  # fmt: skip
 
 PAIRS = (
     (("m", "n"), ("m", "n")),
@@ -159,18 +123,10 @@ PAIR_SIZES = (
 )
 
 NUMBERS = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
-}
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "max": torch.maximum,
+    "min": torch.minimum, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
+    "gt": torch.gt, "ge": torch.ge,
+}  # fmt: skip
 FLOAT_ONLY = {"div": torch.div, "fmin": torch.fmin, "fmax": torch.fmax}
 UNSIGNED = ("u64", "u32", "u16")  # torch lacks most operators on these
 
@@ -183,18 +139,10 @@ def numpy_oracle(fn: Any) -> Any:
 
 
 NUMPY = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal,
-}
+}  # fmt: skip
 
 
 def binary_cases() -> list[Case]:
@@ -205,20 +153,15 @@ def binary_cases() -> list[Case]:
             args = (arg("f32", *a, fill=special), arg("f32", *b, fill=special))
             cases.append(Case(op, args, fn, sizes=PAIR_SIZES, note=f"broadcast{k}"))
         one = Case(
-            op,
-            (arg("f64", "m", "n", fill=special), arg("f64", "n", fill=special)),
-            fn,
+            op, (arg("f64", "m", "n", fill=special), arg("f64", "n", fill=special)), fn,
             sizes=SHAPES,
-        )
+        )  # fmt: skip
         cases += with_types(one, "f64", "f16", "bf16")
         if op in NUMPY:
             ints = Case(
-                op,
-                (arg("i64", "m", "n", fill=extremes), arg("i64", "n", fill=extremes)),
-                numpy_oracle(NUMPY[op]),
-                sizes=SHAPES,
-                numpy=True,
-            )
+                op, (arg("i64", "m", "n", fill=extremes), arg("i64", "n", fill=extremes)),
+                numpy_oracle(NUMPY[op]), sizes=SHAPES, numpy=True,
+            )  # fmt: skip
             cases += with_types(ints, *INTS)
     for op in ("eq", "ne", "lt", "le", "max", "min"):
         args = (arg("bool", "m", "n"), arg("bool", "m", "n"))
@@ -235,20 +178,16 @@ def trunc_division(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 WHOLE = {
-    "floordiv": floor_division,
-    "floormod": torch.remainder,
-    "truncdiv": trunc_division,
+    "floordiv": floor_division, "floormod": torch.remainder, "truncdiv": trunc_division,
     "truncmod": torch.fmod,
-}
+}  # fmt: skip
 
 
 def nonzero(rng: Any, shape: Any, dtype: Any, sizes: Any) -> np.ndarray:
     values = (
         extremes(rng, shape, dtype, sizes) if dtype.is_int else numbers(rng, shape, dtype, sizes)
     )
-    return np.where(
-        (values == 0) | (values == -1 if dtype.is_signed else False), values + 3, values
-    )
+    return np.where((values == 0) | (values == -1 if dtype.is_signed else False), values + 3, values)  # fmt: skip
 
 
 def exact(op: str) -> Any:
@@ -312,13 +251,9 @@ def bit_cases() -> list[Case]:
     cases += with_types(base, *INTS, "bool")
     for op in ("neg", "abs", "sign", "relu", "square", "identity"):
         numpy = {
-            "neg": np.negative,
-            "abs": np.abs,
-            "sign": np.sign,
-            "square": np.square,
-            "relu": lambda x: np.maximum(x, x.dtype.type(0)),
-            "identity": np.copy,
-        }[op]
+            "neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square,
+            "relu": lambda x: np.maximum(x, x.dtype.type(0)), "identity": np.copy,
+        }[op]  # fmt: skip
         base = Case(op, (arg("i64", "m", "n", fill=extremes),), numpy, sizes=SHAPES, numpy=True)
         cases += with_types(base, *INTS)
     return cases
@@ -333,61 +268,12 @@ def atan2(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 POWERS = [
-    *with_types(
-        Case(
-            "pow",
-            (arg("f32", "m", "n", fill=positive), arg("f32", "n")),
-            power,
-            sizes=SHAPES,
-            tol=4,
-        ),
-        *FLOATS,
-    ),
-    *with_types(
-        Case(
-            "pow",
-            (arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)),
-            power,
-            sizes=SHAPES,
-            note="special",
-        ),
-        "f32",
-        "f64",
-    ),
-    *with_types(
-        Case(
-            "pow",
-            (arg("i64", "m", "n", fill=extremes), arg("i64", "n", fill=between(0, 9))),
-            torch.pow,
-            sizes=SHAPES,
-        ),
-        "i64",
-        "i32",
-        "i16",
-        "i8",
-        "u8",
-    ),
-    *with_types(
-        Case(
-            "pow",
-            (arg("i64", "m", "n", fill=between(-3, 4)), arg("i64", "n", fill=between(-4, 9))),
-            lambda a, b: torch.pow(torch.where((a == 0) & (b < 0), 5, a), b),
-            sizes=SHAPES,
-            note="negative",
-        ),
-        "i64",
-        "i32",
-    ),
-    *with_types(
-        Case(
-            "atan2",
-            (arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)),
-            atan2,
-            sizes=SHAPES,
-        ),
-        *FLOATS,
-    ),
-]
+    *with_types(Case("pow", (arg("f32", "m", "n", fill=positive), arg("f32", "n")), power, sizes=SHAPES, tol=4), *FLOATS),
+    *with_types(Case("pow", (arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)), power, sizes=SHAPES, note="special"), "f32", "f64"),
+    *with_types(Case("pow", (arg("i64", "m", "n", fill=extremes), arg("i64", "n", fill=between(0, 9))), torch.pow, sizes=SHAPES), "i64", "i32", "i16", "i8", "u8"),
+    *with_types(Case("pow", (arg("i64", "m", "n", fill=between(-3, 4)), arg("i64", "n", fill=between(-4, 9))), lambda a, b: torch.pow(torch.where((a == 0) & (b < 0), 5, a), b), sizes=SHAPES, note="negative"), "i64", "i32"),
+    *with_types(Case("atan2", (arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)), atan2, sizes=SHAPES), *FLOATS),
+]  # fmt: skip
 
 
 def cast_oracle(x: np.ndarray, to: Any) -> np.ndarray:
@@ -415,16 +301,9 @@ def cast_cases() -> list[Case]:
     for a, b in (("f32", "i32"), ("i64", "f64"), ("f16", "u16"), ("bf16", "i16"), ("u8", "i8")):
         args = (arg(a, "m", "n", fill=special),)
         cases.append(
-            Case(
-                "bitcast",
-                args,
-                lambda x, to: x.view(to.numpy),
-                {"to": DTYPES[b]},
-                SHAPES,
-                note=f"to-{b}",
-                numpy=True,
-            )
-        )
+            Case("bitcast", args, lambda x, to: x.view(to.numpy), {"to": DTYPES[b]}, SHAPES,
+                 note=f"to-{b}", numpy=True)
+        )  # fmt: skip
     return cases
 
 
@@ -437,74 +316,17 @@ def prelu(x: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
 
 
 CHOICES = [
-    *with_types(
-        Case(
-            "clamp",
-            (
-                arg("f32", "m", "n", fill=special),
-                arg("f32", fill=between(-1, 0)),
-                arg("f32", fill=between(0, 1)),
-            ),
-            clamp,
-            sizes=SHAPES,
-        ),
-        *FLOATS,
-    ),
-    Case(
-        "clamp",
-        (arg("f32", "m", "n", fill=special), None, arg("f32")),
-        clamp,
-        sizes=SHAPES,
-        note="high",
-    ),
-    *with_types(
-        Case(
-            "clamp",
-            (arg("i64", "m", "n", fill=extremes), arg("i64", fill=between(0, 5))),
-            clamp,
-            sizes=SHAPES,
-            note="low",
-        ),
-        "i64",
-        "i8",
-        "u8",
-    ),
-    Case(
-        "prelu",
-        (arg("f32", "b", "m", "n", fill=special), arg("f32", "m", 1)),
-        prelu,
-        sizes=PAIR_SIZES,
-    ),
+    *with_types(Case("clamp", (arg("f32", "m", "n", fill=special), arg("f32", fill=between(-1, 0)), arg("f32", fill=between(0, 1))), clamp, sizes=SHAPES), *FLOATS),
+    Case("clamp", (arg("f32", "m", "n", fill=special), None, arg("f32")), clamp, sizes=SHAPES, note="high"),
+    *with_types(Case("clamp", (arg("i64", "m", "n", fill=extremes), arg("i64", fill=between(0, 5))), clamp, sizes=SHAPES, note="low"), "i64", "i8", "u8"),
+    Case("prelu", (arg("f32", "b", "m", "n", fill=special), arg("f32", "m", 1)), prelu, sizes=PAIR_SIZES),
     Case("prelu", (arg("f32", "m", "n"), arg("f32", 1)), prelu, sizes=SHAPES, note="one"),
-    Case(
-        "where",
-        (arg("bool", "m", "n"), arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)),
-        torch.where,
-        sizes=SHAPES,
-    ),
-    Case(
-        "where",
-        (arg("bool", "m", 1), arg("i64", "b", 1, "n"), arg("i64")),
-        torch.where,
-        sizes=PAIR_SIZES,
-        note="broadcast",
-    ),
-    Case(
-        "where",
-        (arg("bool", "c", "n"), arg("bf16", "m", "n"), arg("bf16", "n")),
-        torch.where,
-        sizes=PAIR_SIZES,
-        note="broadcast",
-    ),
-]
+    Case("where", (arg("bool", "m", "n"), arg("f32", "m", "n", fill=special), arg("f32", "n", fill=special)), torch.where, sizes=SHAPES),
+    Case("where", (arg("bool", "m", 1), arg("i64", "b", 1, "n"), arg("i64")), torch.where, sizes=PAIR_SIZES, note="broadcast"),
+    Case("where", (arg("bool", "c", "n"), arg("bf16", "m", "n"), arg("bf16", "n")), torch.where, sizes=PAIR_SIZES, note="broadcast"),
+]  # fmt: skip
 
 CASES = [
-    *unary_cases(),
-    *ACTIVATIONS,
-    *binary_cases(),
-    *whole_cases(),
-    *bit_cases(),
-    *POWERS,
-    *cast_cases(),
-    *CHOICES,
-]
+    *unary_cases(), *ACTIVATIONS, *binary_cases(), *whole_cases(), *bit_cases(), *POWERS,
+    *cast_cases(), *CHOICES,
+]  # fmt: skip
