@@ -233,10 +233,10 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return None  # read from the metadata where it is used
-    if node.target is operator.getitem:
-        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
     if not node.users and not is_mutating(node):
         return None
+    if node.target is operator.getitem:
+        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:
