@@ -19,14 +19,12 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.models.decoder import Config, Decoder  # noqa: E402
-from tests.models.efficientvit import EfficientViT  # noqa: E402
-from tests.models.mobilenet import MobileNetV2  # noqa: E402
-from tests.models.resnet import ResNet  # noqa: E402
+from tests.models.decoder import Config, Decoder
+from tests.models.efficientvit import EfficientViT
+from tests.models.mobilenet import MobileNetV2
+from tests.models.resnet import ResNet
 
-ASSETS: Final = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pliant-assets"
-)
+ASSETS: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pliant-assets"
 
 Inputs = dict[str, torch.Tensor]
 
@@ -117,7 +115,7 @@ def bert_base() -> Case:
 
 def _bert(module: nn.Module) -> Case:
     return Case(
-        module, _tokens(BERT_INPUTS, 30522), {n: BATCH_SEQ for n in BERT_INPUTS},
+        module, _tokens(BERT_INPUTS, 30522), dict.fromkeys(BERT_INPUTS, BATCH_SEQ),
         {"batch": 1, "seq": 128}, _text_sizes(512), {"batch": {"min": 1}, "seq": {"min": 1}},
     )  # fmt: skip
 

@@ -103,7 +103,11 @@ def exprs(
     if dtype is i64:
         leaves.append(ints().map(Index))
     leaves += [st.just(v) for v in scalars if v.type is dtype]
-    leaves.append(st.sampled_from(["q", "_e0", "inf", "n"]).map(lambda name: Var(name, dtype)))
+    leaves.append(
+        st.sampled_from(["_e0", "inf"] if dtype is f32 else [f"q_{dtype}"]).map(
+            lambda name: Var(name, dtype)
+        )
+    )
     if depth == 0:
         return draw(st.one_of(leaves))
     loads = [s for s in sources if s.dtype is dtype]
@@ -129,11 +133,8 @@ def exprs(
         case "bitcast":
             return Bitcast(dtype, sub(i32 if dtype is f32 else f32))
         case "unary":
-            ops = (
-                [*sorted(FLOAT_UNARY), "neg", "abs"]
-                if dtype.is_float
-                else ["neg", "abs", "not", "sign"]
-            )
+            exact = ["not"] if dtype is boolean else ["neg", "abs", "not", "sign"]
+            ops = [*sorted(FLOAT_UNARY), "neg", "abs"] if dtype.is_float else exact
             return Unary(draw(st.sampled_from(ops)), sub())
         case "not":
             return Unary("isnan", sub(f32))
@@ -321,6 +322,21 @@ def tensors(draw: Any, count: int = 4) -> tuple[Tensor, ...]:
     return tuple(draw(st.lists(st.sampled_from(made), min_size=1, max_size=3)))
 
 
+CODES = st.lists(st.integers(0, 20), max_size=3)
+ATTRIBUTES = st.lists(st.sampled_from(["axis", "lambda", "to"]), unique=True, max_size=2)
+DIMS = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.sampled_from([graph.Dim(), graph.Dim(1, 9), graph.Dim(2, None, 2, (4, 8))]),
+)
+
+
+def _operand(known: list[graph.Value], code: int) -> Any:
+    """A value, None, or a tuple of these."""
+    if code < 15:
+        return known[code % len(known)]
+    return None if code < 17 else tuple(_operand(known, k) for k in range(14, code - 2))
+
+
 @st.composite
 def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
     """Graph functions, well-formed in names only."""
@@ -346,25 +362,15 @@ def graphs(draw: Any) -> tuple[graph.Function, dict[str, np.ndarray]]:
     while rest:
         k = draw(st.integers(0, 2))
         outputs, rest = rest[:k], rest[k:]
-        operand = st.sampled_from([*known, None])
-        args = tuple(draw(st.lists(operand | st.lists(operand, max_size=2).map(tuple), max_size=3)))
+        args = tuple(_operand(known, code) for code in draw(CODES))
         attrs = tuple(
             (n, draw(data()) if draw(st.integers(0, 9)) else draw(tensors(1))[0])
-            for n in draw(
-                st.lists(st.sampled_from(["axis", "lambda", "to"]), unique=True, max_size=2)
-            )
+            for n in draw(ATTRIBUTES)
         )
         op = draw(st.sampled_from(["matmul", "and", "and_", "op", "weight", "at", "my.op"]))
         bindings.append(graph.Binding(tuple(outputs), op, args, attrs, draw(spans())))
         known += outputs
-    dim = st.builds(
-        graph.Dim,
-        st.integers(0, 2),
-        st.none() | st.just(9),
-        st.integers(1, 2),
-        st.just((3,)) | st.just(()),
-    )
-    dims = tuple(sorted(draw(st.dictionaries(st.sampled_from(NAMES), dim)).items()))
+    dims = tuple(sorted(draw(DIMS).items()))
     equal = tuple(draw(st.lists(st.tuples(ints(1), ints(1), TEXT), max_size=2)))
     results = tuple(draw(st.lists(st.sampled_from(known), max_size=2)))
     function = graph.Function(

@@ -45,7 +45,7 @@ def test_text_is_stable() -> None:
     assert parse_module(MODULE, store) == module
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_round_trip(made: tuple[Function, dict[str, np.ndarray]]) -> None:
     function, weights = made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 
@@ -76,7 +76,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """Token ids [B, S] to the logits of all positions."""
 
-    def __init__(self, c: Config = Config()) -> None:  # noqa: B008  (frozen)
+    def __init__(self, c: Config = Config()) -> None:
         super().__init__()
         dim = c.hidden // c.heads
         self.embedding = nn.Embedding(c.vocabulary, c.hidden)

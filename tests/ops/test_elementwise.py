@@ -1,6 +1,7 @@
 """Elementwise operators against their oracles."""
 
 import pytest
+
 from tests.ops.case import Case, check
 from tests.ops.data.elementwise import CASES
 

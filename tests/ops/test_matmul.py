@@ -1,6 +1,7 @@
 """The `matmul` family against their oracles."""
 
 import pytest
+
 from tests.ops.case import Case, check
 from tests.ops.data.matmul import CASES
 

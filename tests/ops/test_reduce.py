@@ -1,6 +1,7 @@
 """The `reduce` family against their oracles."""
 
 import pytest
+
 from tests.ops.case import Case, check
 from tests.ops.data.reduce import CASES
 

@@ -54,9 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILURE
     except ImportError as error:
         name = error.name or "a module"
-        return _report(
-            f"{name} cannot be imported ({error}); `pliant doctor` says what is there", 1
-        )
+        text = f"{name} cannot be imported ({error}); pip install 'pliant[all]' installs everything"
+        return _report(f"{text}, `pliant doctor` says what is there", FAILURE)
     except (OSError, MemoryError) as error:
         return _report(str(error) or "out of memory", FAILURE)
     except Exception as error:

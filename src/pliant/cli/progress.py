@@ -1,5 +1,5 @@
-"""Phases of a compilation on standard error: one line kept up to date on a terminal, else a line for
-each phase. A clock of its own speaks while a phase is long, so that it is never silent for 2 s."""
+"""Phases of a compilation on standard error: one line kept up to date on a terminal, else a line
+for each phase. A clock of its own speaks in long phases, so that it is never silent for 2 s."""
 
 from __future__ import annotations
 

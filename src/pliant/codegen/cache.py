@@ -111,7 +111,7 @@ class ObjectCache:
         return gone
 
     def _remove_abandoned(self) -> None:
-        """Remove what a killed process left half-written: files that nobody finished in a minute."""
+        """Remove what a killed process left half-written."""
         if self.folder is not None and self.folder.is_dir():
             for path in self.folder.glob(".new-*"):
                 with contextlib.suppress(OSError):

@@ -37,6 +37,7 @@ class Builder:
         self.operators = operators
         self.facts = facts or Facts()
         self.weights: dict[str, np.ndarray] = {}
+        self.origin: tuple[Span, ...] = ()  # spans of what is called without one
         self._params: list[Value] = []
         self._weight_values: dict[str, Value] = {}
         self._weight_keys: list[tuple[Value, str]] = []
@@ -45,6 +46,34 @@ class Builder:
         self._equalities: dict[tuple[Int, Int], str] = {}
         self._names: set[str] = set()
         self._typed: dict[Any, tuple[tuple[TensorType, ...], tuple[Requirement, ...]]] = {}
+
+    @classmethod
+    def resume(
+        cls, function: Function, operators: Operators, bindings: Sequence[Binding]
+    ) -> Builder:
+        """A builder that begins with what `function` declares, and these of its bindings.
+
+        New values get names that the function does not use.
+        """
+        b = cls(function.name, operators)
+        for name, known in function.dims:
+            b.dim(name, known)
+        for left, right, message in function.equalities:
+            b._equalities[left, right] = message
+            b.facts.assume_equal(left, right)
+        b._params = list(function.params)
+        b._weight_keys = list(function.weights)
+        b._weight_values = {key: value for value, key in function.weights}
+        b._bindings = list(bindings)
+        values = [*b._params, *b._weight_values.values()]
+        b._names = {v.name for v in values} | {
+            v.name for binding in function.bindings for v in binding.outputs
+        }
+        return b
+
+    def keep(self, binding: Binding) -> None:
+        """Append a binding as it is."""
+        self._bindings.append(binding)
 
     def dim(self, name: str, known: Dim) -> None:
         """Declare a symbolic dimension."""
@@ -111,10 +140,15 @@ class Builder:
             text = str(error)
             raise type(error)(text if text.startswith(where) else where + text) from error
         outputs = tuple(Value(self._fresh(name or op), t) for t in types)
-        spans = () if span is None else (span,)
+        spans = self.origin if span is None else (span,)
         pairs = tuple(sorted(attrs.items()))
         self._bindings.append(Binding(outputs, op, tuple(args), pairs, spans))
         return outputs[0] if len(outputs) == 1 else outputs
+
+    @property
+    def bindings(self) -> Sequence[Binding]:
+        """What has been bound so far; read-only."""
+        return self._bindings
 
     def finish(self, results: Sequence[Value]) -> tuple[Function, dict[str, np.ndarray]]:
         """The function, and its weights by key."""
@@ -154,9 +188,7 @@ class Builder:
         return candidate
 
 
-def define(
-    operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]
-) -> tuple[Tensor, ...]:
+def define(operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """The tensor expressions of an operator applied to values of known types."""
     operands = [_operand(a, f"a{k}") for k, a in enumerate(args)]
     result = operator.define(*operands, **attrs)

@@ -52,7 +52,7 @@ class Scope:
             case Cast(to, a):
                 return converted(self.value(a, needed), a.dtype, to)
             case Bitcast(to, a):
-                return np.ascontiguousarray(self.value(a, needed)).view(to.numpy)
+                return np.asarray(self.value(a, needed), order="C").view(to.numpy)
             case Select(cond, a, b):
                 yes = self.value(cond, needed)
                 then = self.value(a, self._mask(cond, needed, True))

@@ -60,9 +60,9 @@ def _outer_parts(
         return [outer_i]
     coefficients = [c for c, _ in _terms(outer_i, names)]
     for step in coefficients:
-        if all(facts.divisible(c, step) for c in coefficients if step is not c):
-            if all(facts.lt(s, step) for s in slack):
-                return [outer_i]
+        divides = all(facts.divisible(c, step) for c in coefficients if step is not c)
+        if divides and all(facts.lt(s, step) for s in slack):
+            return [outer_i]
     return []
 
 

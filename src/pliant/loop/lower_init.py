@@ -15,19 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, path_to, rename, replace_at
 from pliant.loop.stmt import Block, For, Function, If, Let, Stmt, seq, statements
 
 
-class CannotSeparateError(ValueError):
+class CannotSeparateError(InvalidModelError):
     """A start cannot be taken out of its block; says why."""
 
 
 def lower_init(function: Function) -> Function:
     """The function without `init` in any block. Raises CannotSeparateError."""
-    body, names = function.body, Names(function)
-    for name in [s.name for s in statements(body) if isinstance(s, Block) and s.init is not None]:
+    body = function.body
+    starting = [s.name for s in statements(body) if isinstance(s, Block) and s.init is not None]
+    if not starting:
+        return function
+    names = Names(function)
+    for name in starting:
         path = path_to(body, lambda s, name=name: isinstance(s, Block) and s.name == name)  # type: ignore[misc]
         assert path is not None and isinstance(path[-1], Block)
         loops = reduction_loops(path[-1])

@@ -22,7 +22,8 @@ from pliant.base import errors
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
-from pliant.ir.expr import Axis, Binary, Bitcast, Expr, Guard, Index, Load, Reduce, Unary, Var
+from pliant.ir.check import type_fault
+from pliant.ir.expr import Axis, Expr, Index, Load, Var
 from pliant.ir.tensor import own_nodes
 from pliant.loop.printer import LOOP_WORDS, statement_lines
 from pliant.loop.stmt import (
@@ -45,9 +46,6 @@ from pliant.loop.stmt import (
 from pliant.sym.expr import Int
 
 CONTEXT_LINES: Final = 5  # before and after the fault
-_INTEGER_ONLY: Final = frozenset({"shl", "shr"})
-_LOGIC: Final = frozenset({"and", "or", "xor"})
-_FLOAT_ONLY: Final = frozenset({"div", "atan2"})
 
 
 class _FaultError(Exception):
@@ -262,7 +260,7 @@ class _Verifier:
                 case Load(source, indices):
                     self._load(source, indices)
                 case Expr():
-                    fault = _type_fault(node)
+                    fault = type_fault(node)
                     if fault:
                         raise _FaultError(fault)
 
@@ -279,29 +277,6 @@ class _Verifier:
                 raise _FaultError(f"{name}, in {what}, is not defined here")
             if dtype is not i64:
                 raise _FaultError(f"{name}, in {what}, is {dtype} and not a size")
-
-
-def _type_fault(node: Expr) -> str | None:
-    """What is wrong with an operator's types beyond what its construction checks."""
-    match node:
-        case Binary(op, a, _):
-            wrong = (
-                (op in _INTEGER_ONLY and not a.dtype.is_int)
-                or (op in _FLOAT_ONLY and not a.dtype.is_float)
-                or (op in _LOGIC and a.dtype.is_float)
-            )
-            return f"{op} of {a.dtype}" if wrong else None
-        case Unary("not", a) if a.dtype.is_float:
-            return f"not of {a.dtype}"
-        case Bitcast(to, a) if to.bytes != a.dtype.bytes:
-            return f"bitcast of {a.dtype} to {to}: widths differ"
-        case Guard(cond, _, kind, _):
-            if cond.dtype is not boolean:
-                return f"the condition of a guard is {cond.dtype}"
-            return None if kind in ("index", "zero") else f"no kind of guard {kind!r}"
-        case Reduce(combiner, axes, _) if combiner in ("argmax", "argmin") and len(axes) != 1:
-            return f"{combiner} over {len(axes)} axes"
-    return None
 
 
 def _differ(declared: Buffer, used: Buffer) -> str:

@@ -14,9 +14,21 @@ from typing import Any, Final
 
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
 from pliant.ir.node import Node, transform
+from pliant.loop.bounds import declare_loops
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
-from pliant.loop.stmt import Alloc, Block, Buffer, BufferRef, For, Function, If, Stmt, Store
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    For,
+    Function,
+    If,
+    Stmt,
+    Store,
+    statements,
+)
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.facts import Facts
 
@@ -43,7 +55,8 @@ class Match:
 
 def match_nest(semantics: Function, nest: Stmt, facts: Facts) -> Match:
     """The match; raises NoMatch with the reason."""
-    found = _Matcher(semantics, facts).stmt(_opened(semantics.body), _opened(nest), Match())
+    inside = declare_loops(facts, (s for s in statements(nest) if isinstance(s, For)))
+    found = _Matcher(semantics, inside).stmt(_opened(semantics.body), _opened(nest), Match())
     missing = [s for s in semantics.sizes if s not in found.sizes]
     missing += [b.name for b in semantics.buffers if b not in found.places]
     if missing:
@@ -195,14 +208,15 @@ class _Matcher:
             raise NoMatch(f"{formal.name} is both {known[0].name} and {actual.name}")
         inner = frozenset(m.loops.values())
         moved = _address(formal, _ints(want, formal))
-        here = _address(actual, _ints(have, actual))
+        at = tuple(self.facts.simplify(i) for i in _ints(have, actual))
+        here = _address(actual, at)
         for name, loop in m.loops.items():
             a, b = moved.linear(name), here.linear(loop)
             if a is None or b is None or not b[0].names.isdisjoint(inner):
                 raise NoMatch(f"the address in {actual.name} is not linear in {loop}")
             m = self.integer(a[0], b[0], m, f"step of {actual.name} along {loop}")
             moved, here = a[1], b[1]
-        origin = tuple(i.subs(dict.fromkeys(inner, 0)) for i in _ints(have, actual))
+        origin = tuple(i.subs(dict.fromkeys(inner, 0)) for i in at)
         return self._anchored(formal, moved, actual, here, origin, m)
 
     def _anchored(

@@ -16,6 +16,7 @@ from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
+from pliant.schedule.pad_block import pad_block
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
@@ -51,6 +52,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         rfactor,
         reduce_lanes,
         partition,
+        pad_block,
         blockize,
         tensorize,
     )

@@ -75,7 +75,7 @@ def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
     over = [
         i.kind
         for i, b in zip(target.iters, target.bindings, strict=True)
-        if loop.var in b.names and (b is var(loop.var) or not (i.kind == "R"))
+        if loop.var in b.names and (b is var(loop.var) or i.kind != "R")
     ]
     uses = sum(loop.var in b.names for b in target.bindings)
     if over != ["R"] or uses != 1:

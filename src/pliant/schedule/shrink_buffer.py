@@ -131,9 +131,10 @@ def _check_private(
     """Every element that an iteration reads was written in the same iteration."""
     here, names = path[-1], {x.var for x in crossed}
     for s in statements(here):
-        if isinstance(s, Block) and s.init is not None and reduction_loops(s) & names:
-            if any(a.buffer is buffer for a in accesses(s)):
-                raise refuse(f"block {s.name} reduces into it over {crossed[-1].var}")
+        if not isinstance(s, Block) or s.init is None or not reduction_loops(s) & names:
+            continue
+        if _uses(s, buffer):
+            raise refuse(f"block {s.name} reduces into it over {crossed[-1].var}")
     try:
         started = lower_init(Function("part", (), p.function.sizes, here)).body
     except CannotSeparateError as error:

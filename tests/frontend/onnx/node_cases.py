@@ -63,8 +63,18 @@ def operator_of(case: Any) -> str:
     return f"{stem.split('_')[0]}… (expanded)"
 
 
+# Their expected values use a fractional output length; the text of the operator, ONNX Runtime and
+# torch use the real one.
+_CONTRADICTORY = {
+    "test_resize_downsample_scales_linear_align_corners",
+    "test_resize_downsample_scales_cubic_align_corners",
+}
+
+
 def left_out(model: ModelProto) -> str:
     """Why a test is out of scope; empty where it is in scope."""
+    if model.graph.name in _CONTRADICTORY:
+        return "contradict the specification"
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.WhichOneof("value")
         if kind in ("sequence_type", "optional_type"):

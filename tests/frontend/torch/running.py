@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -11,60 +11,9 @@ import torch
 
 from pliant.frontend.torch import ImportedModel, import_torch
 from pliant.frontend.torch.weights import to_array
-from pliant.graph.builder import define
-from pliant.graph.function import Function, Value
-from pliant.ir.evaluate import evaluate
-from pliant.ir.tensor import inputs_of
+from pliant.graph.interpret import interpret
+from pliant.loop.interpret import interpret as run_program
 from pliant.ops.table import OPERATORS
-
-
-def bind_sizes(function: Function, arrays: Sequence[np.ndarray]) -> dict[str, int]:
-    """The value of every symbol, from the shapes of the inputs."""
-    sizes: dict[str, int] = {}
-    pending = [
-        (d, n)
-        for p, a in zip(function.params, arrays, strict=True)
-        for d, n in zip(p.shape, a.shape, strict=True)
-    ]
-    for d, n in pending:
-        if len(d.names) == 1 and not d.is_const:
-            (name,) = d.names
-            a, b = d.linear(name) or (1, 0)
-            sizes.setdefault(name, (n - int(str(b))) // int(str(a)))
-    for d, n in pending:
-        assert d.eval(sizes) == n, f"{d} is {d.eval(sizes)}, not {n}"
-    return sizes
-
-
-def run_function(
-    function: Function, weights: Mapping[str, np.ndarray], arrays: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """The meaning of a function, binding by binding."""
-    sizes = bind_sizes(function, arrays)
-    for a, b, *_ in function.equalities:
-        assert a.eval(sizes) == b.eval(sizes), f"{a} == {b} does not hold for {sizes}"
-    env: dict[Value, np.ndarray] = dict(zip(function.params, arrays, strict=True))
-    env |= {v: weights[key] for v, key in function.weights}
-    for binding in function.bindings:
-        tensors = define(OPERATORS[binding.op], binding.args, binding.attributes())
-        values = _operands(binding.args, "a")
-        given = {i: env[values[i.name]] for i in inputs_of(tensors)}
-        for out, result in zip(binding.outputs, evaluate(tensors, given, sizes), strict=True):
-            expected = tuple(d.eval(sizes) for d in out.shape)
-            assert result.shape == expected, f"{binding.op}: {result.shape}, not {expected}"
-            env[out] = result
-    return [env[r] for r in function.results]
-
-
-def _operands(args: Any, prefix: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for k, a in enumerate(args):
-        name = f"{prefix}{k}" if prefix == "a" else f"{prefix}_{k}"
-        if isinstance(a, tuple):
-            found |= _operands(a, name)
-        elif a is not None:
-            found[name] = a
-    return found
 
 
 def to_torch(array: np.ndarray) -> torch.Tensor:
@@ -76,7 +25,8 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
 def call(model: ImportedModel, *args: Any, **kwargs: Any) -> Any:
     """The model's result on torch tensors, in its own structure."""
     arrays = [to_array(t) for t in model.call.flatten(args, kwargs)]
-    results = run_function(model.function, model.weights, arrays)
+    inputs = {p.name: a for p, a in zip(model.function.params, arrays, strict=True)}
+    results = interpret(model.function, model.weights, inputs, OPERATORS, run_program)
     return model.rebuild([to_torch(r) for r in results])
 
 

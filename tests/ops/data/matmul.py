@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from tests.ops.case import FLOATS, INTS, Case, arg, extremes, with_types
 
@@ -43,13 +43,34 @@ def matmul_cases() -> list[Case]:
     found: list[Case] = []
     for i, (a, b) in enumerate(shapes):
         sizes = BATCHES if "c" in b else SIZES
-        base = Case("matmul", (arg("f32", *a), arg("f32", *b)), in_f64(torch.matmul), sizes=sizes,
-                    note=str(i), tol=4)  # fmt: skip
+        base = Case(
+            "matmul",
+            (arg("f32", *a), arg("f32", *b)),
+            in_f64(torch.matmul),
+            sizes=sizes,
+            note=str(i),
+            tol=4,
+        )
         found += with_types(base, *(FLOATS if i in (0, 5) else ("f32",)))
-    ints = Case("matmul", (arg("i64", "b", "m", "k", fill=extremes), arg("i64", "k", "n", fill=extremes)), np.matmul, sizes=SIZES, numpy=True)  # fmt: skip
+    ints = Case(
+        "matmul",
+        (arg("i64", "b", "m", "k", fill=extremes), arg("i64", "k", "n", fill=extremes)),
+        np.matmul,
+        sizes=SIZES,
+        numpy=True,
+    )
     found += with_types(ints, *INTS)
     unequal = (arg("f32", "m", "k"), arg("f32", "l", "n"))
-    found.append(Case("matmul", unequal, torch.matmul, sizes=tuple(s | {"l": s["k"]} for s in SIZES), note="named-apart", tol=4))  # fmt: skip
+    found.append(
+        Case(
+            "matmul",
+            unequal,
+            torch.matmul,
+            sizes=tuple(s | {"l": s["k"]} for s in SIZES),
+            note="named-apart",
+            tol=4,
+        )
+    )
     return found
 
 
@@ -58,27 +79,46 @@ def linear_cases() -> list[Case]:
     for x in (("k",), ("m", "k"), ("b", "m", "k")):
         for bias in (None, arg("f32", "n")):
             note = f"{len(x)}{'b' if bias else ''}"
-            base = Case("linear", (arg("f32", *x), arg("f32", "n", "k"), bias), in_f64(F.linear), sizes=SIZES, note=note, tol=4)  # fmt: skip
+            base = Case(
+                "linear",
+                (arg("f32", *x), arg("f32", "n", "k"), bias),
+                in_f64(functional.linear),
+                sizes=SIZES,
+                note=note,
+                tol=4,
+            )
             found += with_types(base, *FLOATS)
     return found
 
 
 def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
-    trans_a: bool = False, trans_b: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> torch.Tensor:
     result = alpha * (a.T if trans_a else a) @ (b.T if trans_b else b)
     return result if c is None else result + beta * c
 
 
 def gemm_cases() -> list[Case]:
     found: list[Case] = []
-    for k, c in enumerate((None, arg("f32", "n"), arg("f32", "m", 1), arg("f32"), arg("f32", 1, "n"))):
+    for k, c in enumerate(
+        (None, arg("f32", "n"), arg("f32", "m", 1), arg("f32"), arg("f32", 1, "n"))
+    ):
         for ta in (False, True):
             for tb in (False, True):
                 a = arg("f32", *(("k", "m") if ta else ("m", "k")))
                 b = arg("f32", *(("n", "k") if tb else ("k", "n")))
-                attrs = {"alpha": 0.5, "beta": 2.0, "trans_a": ta, "trans_b": tb} if k else {"trans_a": ta, "trans_b": tb}  # fmt: skip
+                attrs = (
+                    {"alpha": 0.5, "beta": 2.0, "trans_a": ta, "trans_b": tb}
+                    if k
+                    else {"trans_a": ta, "trans_b": tb}
+                )
                 base = Case("gemm", (a, b, c), in_f64(gemm), attrs, SIZES, 4, f"{k}{ta:d}{tb:d}")
                 found += with_types(base, *(("f32", "f16", "bf16") if k == 1 else ("f32",)))
     return found
@@ -98,10 +138,22 @@ def integer_cases() -> list[Case]:
     found: list[Case] = []
     a, b = arg("u8", "b", "m", "k", fill=extremes), arg("i8", "k", "n", fill=extremes)
     zeros: tuple[tuple[Any, Any], ...] = (
-        (None, None), (arg("u8"), arg("i8")), (arg("u8", "m"), arg("i8", "n")), (arg("u8", 1), None),
-    )  # fmt: skip
+        (None, None),
+        (arg("u8"), arg("i8")),
+        (arg("u8", "m"), arg("i8", "n")),
+        (arg("u8", 1), None),
+    )
     for k, (za, zb) in enumerate(zeros):
-        found.append(Case("matmul_integer", (a, b, za, zb), matmul_integer, sizes=SIZES, note=str(k), numpy=True))  # fmt: skip
+        found.append(
+            Case(
+                "matmul_integer",
+                (a, b, za, zb),
+                matmul_integer,
+                sizes=SIZES,
+                note=str(k),
+                numpy=True,
+            )
+        )
     return found
 
 

@@ -59,9 +59,13 @@ def norm(x: np.ndarray, p: int, axes: Sequence[int], keepdims: bool) -> np.ndarr
 
 
 FLOAT = {
-    "sum": folded(np.sum), "mean": folded(np.mean), "max": bounded(np.max, -np.inf),
-    "min": bounded(np.min, np.inf), "prod": folded(np.prod), "logsumexp": logsumexp,
-}  # fmt: skip
+    "sum": folded(np.sum),
+    "mean": folded(np.mean),
+    "max": bounded(np.max, -np.inf),
+    "min": bounded(np.min, np.inf),
+    "prod": folded(np.prod),
+    "logsumexp": logsumexp,
+}
 
 
 def attributes(axes: Sequence[int], keepdims: bool, **more: Any) -> dict[str, Any]:
@@ -72,10 +76,15 @@ def cases_of(op: str, oracle: Any, dtypes: Sequence[str], fill: Any, **more: Any
     found: list[Case] = []
     for k, axes in enumerate(AXES):
         base = Case(
-            op, (arg(dtypes[0], "m", "n", "k", fill=fill),), oracle,
-            attributes(axes, keepdims=k % 2 == 0, **more), SIZES, 4,
-            "".join(map(str, axes)) + "".join(f"-{v}" for v in more.values()), numpy=True,
-        )  # fmt: skip
+            op,
+            (arg(dtypes[0], "m", "n", "k", fill=fill),),
+            oracle,
+            attributes(axes, keepdims=k % 2 == 0, **more),
+            SIZES,
+            4,
+            "".join(map(str, axes)) + "".join(f"-{v}" for v in more.values()),
+            numpy=True,
+        )
         found += with_types(base, *(dtypes if k < 2 else dtypes[:1]))
     return found
 
@@ -108,7 +117,9 @@ def int_cases() -> list[Case]:
     for op, fn in (("any", np.any), ("all", np.all)):
         found += cases_of(op, folded(fn), ("bool",), numbers)
         args = (arg("bool", "m", "n", "k"),)
-        found.append(Case(op, args, folded(fn), attributes((1,), False), EMPTY, numpy=True, note="empty"))  # fmt: skip
+        found.append(
+            Case(op, args, folded(fn), attributes((1,), False), EMPTY, numpy=True, note="empty")
+        )
     args = (arg("i32", "m", "n", "k"),)
     found.append(Case("mean", args, int_mean, attributes((1, 2), False), SIZES, numpy=True))
     return found
@@ -133,9 +144,12 @@ def arg_cases() -> list[Case]:
     found: list[Case] = []
     for op, fn in (("argmax", np.argmax), ("argmin", np.argmin)):
         for k, attrs in enumerate(
-            ({"axis": 0, "keepdims": True}, {"axis": 2, "keepdims": False},
-             {"axis": 1, "keepdims": False, "last": True})
-        ):  # fmt: skip
+            (
+                {"axis": 0, "keepdims": True},
+                {"axis": 2, "keepdims": False},
+                {"axis": 1, "keepdims": False, "last": True},
+            )
+        ):
             args = (arg("f32", "m", "n", "k", fill=few),)
             base = Case(op, args, best(fn), attrs, SIZES, note=str(k), numpy=True)
             found += with_types(base, *FLOATS, "i64", "u8", "i8")
@@ -143,7 +157,9 @@ def arg_cases() -> list[Case]:
 
 
 CASES = [
-    *float_cases(), *int_cases(), *arg_cases(),
+    *float_cases(),
+    *int_cases(),
+    *arg_cases(),
     *(c for k in (0, 1) for c in cases_of("variance", variance, FLOATS, numbers, correction=k)),
     *(c for p in (1, 2) for c in cases_of("norm", norm, (*FLOATS, "i32"), numbers, p=p)),
-]  # fmt: skip
+]

@@ -52,7 +52,7 @@ def fold(site: Site) -> tuple[Item, ...] | None:
         with np.errstate(all="ignore"):
             results = _split(site, knowns) if rule is None else (rule(site, knowns),)
             return tuple(_item(site, k) for k in results)
-    except (UndecidedError, NeedsValueError, ValueError, IndexError, OverflowError):
+    except (UndecidedError, NeedsValueError, ValueError, IndexError, ArithmeticError):
         return None
 
 

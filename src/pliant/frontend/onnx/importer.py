@@ -19,7 +19,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from pliant.base.dtypes import from_numpy, i64
-from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
+from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
@@ -28,15 +28,14 @@ from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_t
 from pliant.frontend.onnx.live import live_nodes, pruned
 from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
 from pliant.frontend.onnx.problems import Problems
-from pliant.frontend.onnx.site import Item, Lowerings, NeedsValueError, Results, Site
-from pliant.frontend.onnx.symbolic import Sizes
+from pliant.frontend.onnx.site import Item, Lowering, Lowerings, NeedsValueError, Results, Site
+from pliant.frontend.onnx.symbolic import Sizes, UndecidedError
 from pliant.frontend.onnx.table import ONNX_OPS
 from pliant.frontend.onnx.tensors import to_array, to_dense
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.graph.operator import Operators
 from pliant.sym.expr import as_int
-from pliant.sym.facts import ContradictionError
 
 _DEEPEST: Final = 32
 
@@ -210,8 +209,6 @@ class Importer:
                 results = self._node(node, span, used, scope)
             except _BlockedError:
                 results = (None,) * len(node.output)
-            except ContradictionError as error:
-                raise InvalidModelError(f"{span}: {error}") from error
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
                 results = (None,) * len(node.output)
@@ -254,13 +251,26 @@ class Importer:
             lowering = self.lowerings.get((domain, node.op_type))
             if lowering is None:
                 return self._expand(site, scope)
-            results = self._items(lowering(site))
+            results = self._lowered(site, lowering)
         inputs = frozenset[str]().union(*(i.inputs for i in items if i is not None))
         for item, name in zip(results, node.output, strict=False):
             if item is not None and item not in items:
                 item.name = item.name or name
                 item.inputs = inputs
         return results
+
+    def _lowered(self, site: Site, lowering: Lowering) -> tuple[Item | None, ...]:
+        """What the lowering gives; ranks or numbers that no legal node has: InvalidModelError."""
+        try:
+            return self._items(lowering(site))
+        except PliantError:
+            raise
+        except UndecidedError as error:
+            raise UnsupportedError("what it does depends on sizes that are not known") from error
+        except (IndexError, ValueError, ZeroDivisionError, OverflowError) as error:
+            raise InvalidModelError(
+                f"{site.span}: its operands or attributes do not fit it ({error})"
+            ) from error
 
     def _operand(self, scope: Scope, name: str) -> Item | None:
         if not name:

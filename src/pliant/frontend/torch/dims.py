@@ -1,8 +1,8 @@
 """What the user says of dynamic dimensions, in any of the accepted forms.
 
-    {"ids": {0: "batch", 1: "seq"}}        names
-    ({0: torch.export.Dim("batch")}, …)    torch's dims, also derived ones (2 * n)
-    {"x": {2: Dim(max=512, multiple=32)}}  what is known of an unnamed dimension
+{"ids": {0: "batch", 1: "seq"}}        names
+({0: torch.export.Dim("batch")}, …)    torch's dims, also derived ones (2 * n)
+{"x": {2: Dim(max=512, multiple=32)}}  what is known of an unnamed dimension
 """
 
 from __future__ import annotations
@@ -101,9 +101,7 @@ class Forward:
         for name in found:
             if name not in names and name not in kwargs:
                 known = ", ".join(sorted({*names, *kwargs}))
-                raise InvalidModelError(
-                    f"dynamic_shapes names {name!r}; the arguments are {known}"
-                )
+                raise InvalidModelError(f"dynamic_shapes names {name!r}; the arguments are {known}")
         return found
 
     def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
@@ -111,9 +109,7 @@ class Forward:
         assert self._signature is not None
         names = self.names(count)
         positional = [spec.get(n) for n in names[:count]]
-        return dict(
-            self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments
-        )
+        return dict(self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments)
 
 
 def leaves_of(
@@ -136,48 +132,33 @@ def leaves_of(
     return found
 
 
-class TorchSpec:
-    """Dynamic shapes in torch's words.
+def torch_spec(spec: Any, dims: Mapping[str, Dim]) -> Any:
+    """The same structure in torch's words.
 
-    Every dim is DYNAMIC, so that relations between dims become guards and not errors. With
-    `derive`, a multiple of 32 is `32 * Dim`: torch's expressions are much simpler then.
+    Every dim is DYNAMIC, so that relations between dims become guards and not errors; only dims
+    that the user derived (2 * n) stay as they are.
     """
+    if isinstance(spec, Mapping):
+        return {
+            k: TorchDim.STATIC if v is None and isinstance(k, int) else torch_spec(v, dims)
+            for k, v in spec.items()
+        }
+    if isinstance(spec, list | tuple):
+        return type(spec)(torch_spec(v, dims) for v in spec)
+    if isinstance(spec, str):
+        return _hint(dims.get(spec, Dim()))
+    if isinstance(spec, Dim):
+        return _hint(spec)
+    if isinstance(spec, TorchDim) and not _is_derived(spec):
+        return _hint(merged(_torch_range(spec), dims.get(spec.__name__)))
+    return spec
 
-    def __init__(self, dims: Mapping[str, Dim], derive: bool) -> None:
-        self._dims = dims
-        self._derive = derive
-        self._roots: dict[str, Any] = {}
 
-    def of(self, spec: Any, path: str = "n") -> Any:
-        """The same structure with torch's dims for leaves."""
-        if isinstance(spec, Mapping):
-            return {k: self._entry(k, v, f"{path}_{k}") for k, v in spec.items()}
-        if isinstance(spec, list | tuple):
-            return type(spec)(self.of(v, f"{path}_{k}") for k, v in enumerate(spec))
-        if isinstance(spec, str):
-            return self._hint(sanitise(spec), self._dims.get(spec, Dim()))
-        if isinstance(spec, Dim):
-            return self._hint(sanitise(path), spec)
-        if isinstance(spec, TorchDim) and not _is_derived(spec):
-            known = merged(_torch_range(spec), self._dims.get(spec.__name__))
-            return self._hint(sanitise(spec.__name__), known)
-        return spec
-
-    def _entry(self, key: Any, spec: Any, path: str) -> Any:
-        if spec is None and isinstance(key, int):
-            return TorchDim.STATIC
-        return self.of(spec, path)
-
-    def _hint(self, name: str, known: Dim) -> Any:
-        if known.multiple > 1 and self._derive:
-            if name not in self._roots:
-                high = None if known.max is None else known.max // known.multiple
-                self._roots[name] = TorchDim(f"_{name}", max=high)
-            return known.multiple * self._roots[name]
-        low = known.min if known.min > 2 else None
-        if low is None and known.max is None:
-            return AUTO
-        return AUTO(min=low, max=known.max)
+def _hint(known: Dim) -> Any:
+    low = known.min if known.min > 2 else None
+    if low is None and known.max is None:
+        return AUTO
+    return AUTO(min=low, max=known.max)
 
 
 def merged(known: Dim, more: Dim | None) -> Dim:

@@ -14,8 +14,14 @@ from torch.utils import _pytree as pytree
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.torch.dims import (
-    Forward, Leaf, Request, TorchSpec, leaves_of, merged,
+    Forward,
+    Leaf,
+    Request,
+    leaves_of,
+    merged,
+    torch_spec,
 )  # fmt: skip
+from pliant.frontend.torch.guards import tight_symbols
 from pliant.frontend.torch.mutation import functional
 from pliant.graph.function import Dim
 
@@ -58,16 +64,12 @@ def export_program(
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
     spec = None if dynamic_shapes is None else forward.nested(flat, len(args), kwargs)
-    sizes = _example_sizes(leaves)
-    big_args, big_kwargs = _resized(args, kwargs, leaves, sizes)
-    program = _trace(model, big_args, big_kwargs, spec, dims)
+    program = _trace_wide(model, args, kwargs, leaves, spec, dims)
     notes: list[str] = []
     if probe_small:
         notes += _probe(model, args, kwargs, leaves, program)
     requests = tuple(leaf.requests for leaf in leaves)
-    return Exported(
-        functional(program), tuple(forward.names(len(args))), requests, tuple(notes)
-    )
+    return Exported(functional(program), tuple(forward.names(len(args))), requests, tuple(notes))
 
 
 def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim]) -> Exported:
@@ -85,6 +87,68 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 
+def _trace_wide(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
+) -> ExportedProgram:  # fmt: skip
+    """Trace with examples so large that no size computed inside is 0 or 1 by accident."""
+    sizes = _example_sizes(leaves)
+    program: ExportedProgram | None = None
+    failure: InvalidModelError | None = None
+    for _ in range(_GROWTHS):
+        new_args, new_kwargs = _resized(args, kwargs, leaves, sizes)
+        try:
+            program = _trace(model, new_args, new_kwargs, spec, dims)
+            grown = _grown(leaves, sizes, _tight_places(program))
+        except InvalidModelError as error:  # fixed by the model, or by the example
+            failure = failure or error
+            grown = _grown(leaves, sizes, None)
+        except UnsupportedError:  # the model does not like this size
+            if failure is None and program is None:
+                raise
+            break
+        if grown == sizes:
+            break
+        sizes = grown
+    if program is None:
+        assert failure is not None
+        raise failure
+    return program
+
+
+_GROWTHS = 5
+
+
+def _grown(
+    leaves: Sequence[Leaf], sizes: Mapping[str, int], places: frozenset[tuple[int, int]] | None
+) -> dict[str, int]:
+    """Twice the size for the dims at these places (leaf, axis); for all of them without."""
+    grown = dict(sizes)
+    for k, leaf in enumerate(leaves):
+        for axis, request in leaf.requests.items():
+            key = request.name or f"{leaf.name}/{axis}"
+            now = sizes.get(key, leaf.value.shape[axis])
+            fits = request.known.max is None or 2 * now <= request.known.max
+            if fits and (places is None or (k, axis) in places):
+                grown[key] = 2 * now
+    return grown
+
+
+def _tight_places(program: ExportedProgram) -> frozenset[tuple[int, int]]:
+    """The dims of inputs, as (leaf, axis), that made some inner size 0 or 1."""
+    tight = tight_symbols(program)
+    signature = program.graph_signature.input_specs
+    inputs = [s.arg.name for s in signature if s.kind is InputKind.USER_INPUT]
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    return frozenset(
+        (k, axis)
+        for k, name in enumerate(inputs)
+        if isinstance(values[name], torch.Tensor)
+        for axis, size in enumerate(values[name].shape)
+        if isinstance(size, torch.SymInt) and tight & {s.name for s in size.node.expr.free_symbols}
+    )
+
+
 def _trace(
     model: torch.nn.Module,
     args: tuple[Any, ...],
@@ -93,11 +157,9 @@ def _trace(
     dims: Mapping[str, Dim],
 ) -> ExportedProgram:
     """Non-strict first (fast, follows Python), then through Dynamo."""
-    errors: list[Exception] = []
-    for derive, strict in ((True, False), (False, False), (False, True)):
-        shapes = TorchSpec(dims, derive).of(spec)
-        if derive and shapes == TorchSpec(dims, False).of(spec):
-            continue  # no dim has a multiple
+    shapes = torch_spec(spec, dims)
+    first: Exception | None = None
+    for strict in (False, True):
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -105,13 +167,21 @@ def _trace(
                     model, args, kwargs, dynamic_shapes=shapes, strict=strict
                 )
         except Exception as error:  # torch raises many kinds, some of them private
-            errors.append(error)
-    raise _explained(errors[-2]) from errors[-2]
+            first = first or error
+            if _is_about_sizes(error):
+                break
+    assert first is not None
+    raise _explained(first) from first
+
+
+def _is_about_sizes(error: Exception) -> bool:
+    text = str(error)
+    return "specialized it to be a constant" in text or "Constraints violated" in text
 
 
 def _explained(error: Exception) -> Exception:
     text = str(error).split("The error above occurred when calling")[0].strip()
-    if "specialized it to be a constant" in text or "Constraints violated" in text:
+    if _is_about_sizes(error):
         return InvalidModelError(
             f"a dimension that is declared dynamic is fixed by the model:\n{text}\nLeave it out of "
             "dynamic_shapes, or change the code that compares it with a constant"
@@ -137,7 +207,9 @@ def _groups(leaves: Iterable[Leaf]) -> dict[str, tuple[Dim, set[int]]]:
 
 def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
     """New sizes for the dims whose example is 0 or 1."""
-    taken = {int(d) for leaf in leaves if isinstance(leaf.value, torch.Tensor) for d in leaf.value.shape}
+    taken = {
+        int(d) for leaf in leaves if isinstance(leaf.value, torch.Tensor) for d in leaf.value.shape
+    }
     chosen: dict[str, int] = {}
     for key, (known, sizes) in _groups(leaves).items():
         if len(sizes) > 1:
@@ -147,9 +219,7 @@ def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
         if known.max is not None and known.max <= known.multiple:
             continue
         options = [p * known.multiple for p in _PRIMES] + [2 * known.multiple]
-        fitting = [
-            n for n in options if n >= known.min and (known.max is None or n <= known.max)
-        ]
+        fitting = [n for n in options if n >= known.min and (known.max is None or n <= known.max)]
         if not fitting and known.max is not None:
             fitting = [known.max // known.multiple * known.multiple]
         chosen[key] = next((n for n in fitting if n not in taken), fitting[0])

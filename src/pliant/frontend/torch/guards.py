@@ -50,6 +50,16 @@ def bounded_by_user(program: ExportedProgram) -> frozenset[str]:
     return frozenset(found)
 
 
+def tight_symbols(program: ExportedProgram) -> frozenset[str]:
+    """The symbols of sizes inside the model that happened to be 0 or 1 in the example."""
+    found: set[str] = set()
+    for expr, _ in _guards(program):
+        sides = (expr.lhs, expr.rhs) if isinstance(expr, sympy.Eq) else ()
+        if any(e.is_Integer and 0 <= int(e) <= 1 for e in sides) and "Mod" not in str(expr):
+            found |= {s.name for s in expr.free_symbols}
+    return frozenset(found)
+
+
 def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
     """Each guard with whether the model's own code (not torch's) asked for it."""
     env = _shape_env(program)

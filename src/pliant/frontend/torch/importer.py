@@ -113,20 +113,20 @@ def import_exported(
     state = _State(Context(builder, naming.symbols), {**ATEN, **(extra or {})})
     call = call_of(program, exported.names)
     env, input_names = _inputs(program, state, naming, call)
-    leaves = _run(state, program.graph_module, env)
+    leaves = _run(state, program.graph_module, dict(env))
     _report(state.problems)
-    return _finish(program, state, leaves, call, input_names, exported.notes)
+    given = frozenset(v for v in env.values() if isinstance(v, Value))
+    return _finish(program, state, leaves, given, call, input_names, exported.notes)
 
 
 def _finish(
-    program: ExportedProgram, state: _State, leaves: Sequence[Any], call: Call,
-    input_names: Sequence[str], notes: tuple[str, ...],
+    program: ExportedProgram, state: _State, leaves: Sequence[Any],
+    given: frozenset[Value], call: Call, input_names: Sequence[str], notes: tuple[str, ...],
 ) -> ImportedModel:  # fmt: skip
     ctx = state.ctx
     ctx.node, ctx.span = None, None
     results: dict[Value, int] = {}
     places: list[tuple[str, Any]] = []
-    computed = {v for b in ctx.builder._bindings for v in b.outputs}
     for leaf in leaves:
         kind = "size" if isinstance(leaf, Int) else "leaf"
         if isinstance(leaf, Int) and leaf.is_const:
@@ -136,7 +136,7 @@ def _finish(
         if isinstance(leaf, Lazy):
             leaf = leaf.get()
         if isinstance(leaf, Value):
-            value = leaf if leaf in computed or kind == "size" else ctx.call("identity", leaf)
+            value = ctx.call("identity", leaf) if leaf in given else leaf
             places.append((kind, results.setdefault(value, len(results))))
         else:
             places.append(("constant", leaf))
@@ -240,6 +240,8 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:
+        if node.target is operator.getitem:
+            return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return _inline(state, node, env)
         return _operator(state, node, env)

@@ -37,7 +37,9 @@ def conv(
 ) -> Any:  # fmt: skip
     rank = len(w.shape) - 2
     strides, dilations = spread(stride, rank), spread(dilation, rank)
-    pads = _named_pads(w, dilations, padding) if isinstance(padding, str) else symmetric(padding, rank)
+    pads = (
+        _named_pads(w, dilations, padding) if isinstance(padding, str) else symmetric(padding, rank)
+    )
     return batched(
         ctx, x, rank,
         lambda y: ctx.call(
@@ -154,9 +156,7 @@ def adaptive_max_pool(spatial: int) -> Lowering:
 
 
 CONV: Final[Table] = {
-    **{
-        f"aten.conv{n}d.{overload}": conv for n in (1, 2, 3) for overload in ("default", "padding")
-    },
+    **{f"aten.conv{n}d.{overload}": conv for n in (1, 2, 3) for overload in ("default", "padding")},
     "aten.conv_transpose1d.default": conv_transpose,
     "aten.conv_transpose2d.input": conv_transpose,
     "aten.conv_transpose3d.input": conv_transpose,

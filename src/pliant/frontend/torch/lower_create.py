@@ -7,7 +7,11 @@ from typing import Any, Final
 
 from pliant.base.dtypes import DType, f64, i64
 from pliant.frontend.torch.context import (
-    Context, SizeFloat, Table, constant, size_of,
+    Context,
+    SizeFloat,
+    Table,
+    constant,
+    size_of,
 )  # fmt: skip
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int, ceildiv, maximum
@@ -108,8 +112,6 @@ def random(ctx: Context, *_: Any, **__: Any) -> Any:
     raise ctx.unsupported("random numbers; pass them to the model as an input")
 
 
-
-
 CREATE: Final[Table] = {
     "aten.full.default": full,
     "aten.full_like.default": full_like,
@@ -119,10 +121,7 @@ CREATE: Final[Table] = {
         f"aten.{n}_like.default": fixed_like(v)
         for n, v in (("zeros", 0), ("ones", 1), ("empty", 0))
     },
-    **{
-        f"aten.new_{n}.default": new_fixed(v)
-        for n, v in (("zeros", 0), ("ones", 1), ("empty", 0))
-    },
+    **{f"aten.new_{n}.default": new_fixed(v) for n, v in (("zeros", 0), ("ones", 1), ("empty", 0))},
     "aten.empty.memory_format": fixed(0),
     "aten.empty_permuted.default": fixed(0),
     "aten.scalar_tensor.default": scalar_tensor,

@@ -134,7 +134,9 @@ def _false(ctx: Context, x: Value) -> Any:
     return ctx.call("ne", x, x)
 
 
-def nan_to_num(ctx: Context, x: Value, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    ctx: Context, x: Value, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Any:
     if not x.dtype.is_float:
         return x
     info = torch.finfo(ctx.meta().dtype)
@@ -324,8 +326,6 @@ def celu(ctx: Context, x: Value, alpha: Any = 1.0) -> Any:
     return ctx.call("celu", x, alpha=float(alpha))
 
 
-
-
 _FLOAT_UNARY: Final = (
     "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sin cos tan asin acos atan"
     " sinh cosh asinh acosh atanh reciprocal"
@@ -334,7 +334,9 @@ _COMPARE: Final = "eq ne lt le gt ge"
 
 
 def _unary_rows() -> dict[str, Lowering]:
-    rows: dict[str, Lowering] = {f"aten.{op}.default": float_unary(op) for op in _FLOAT_UNARY.split()}
+    rows: dict[str, Lowering] = {
+        f"aten.{op}.default": float_unary(op) for op in _FLOAT_UNARY.split()
+    }
     rows["aten.special_expit.default"] = float_unary("sigmoid")
     rows["aten.special_erf.default"] = float_unary("erf")
     for op in ("neg", "abs", "relu", "silu", "mish", "hardswish", "square"):

@@ -91,9 +91,7 @@ def take_along_dim(ctx: Context, x: Value, indices: Value, dim: int | None = Non
 def scatter(reduction: str) -> Lowering:
     """scatter(x, dim, index, values)."""
 
-    def lower(
-        ctx: Context, x: Value, dim: int, indices: Value, source: Any, **_: Any
-    ) -> Any:
+    def lower(ctx: Context, x: Value, dim: int, indices: Value, source: Any, **_: Any) -> Any:
         if isinstance(source, Value) and source.shape:
             updates = _crop(ctx, ctx.cast(source, x.dtype), indices)
         else:

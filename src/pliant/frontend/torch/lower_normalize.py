@@ -90,9 +90,7 @@ def instance_norm(
     return in_common(ctx, "instance_norm", (x, weight, bias), eps=float(eps))
 
 
-def cosine_similarity(
-    ctx: Context, a: Value, b: Value, dim: int = 1, eps: float = 1e-8
-) -> Any:
+def cosine_similarity(ctx: Context, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Any:
     a, b = ctx.promoted(a, b)
     axes = (dim % len(a.shape),)
     unit = []

@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from pliant.base.dtypes import DType, f32, i64
 from pliant.frontend.torch.context import (
-    Context, Lowering, Table, axes_of, axis_of, constant, dtype_of,
+    Context,
+    Lowering,
+    Table,
+    axes_of,
+    axis_of,
+    constant,
+    dtype_of,
 )  # fmt: skip
 from pliant.frontend.torch.lower_shape import flatten, to_shape
 from pliant.frontend.torch.promote import floating

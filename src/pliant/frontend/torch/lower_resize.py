@@ -12,7 +12,9 @@ def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
     """The sizes are those that torch derived; a scale that the user gave places the samples."""
     out = ctx.out_shape()
     given = tuple(s if isinstance(s, int | float) else None for s in scales)
-    return ctx.call("resize", x, sizes=(*x.shape[:2], *out[2:]), scales=(None, None, *given), **attrs)
+    return ctx.call(
+        "resize", x, sizes=(*x.shape[:2], *out[2:]), scales=(None, None, *given), **attrs
+    )
 
 
 def vector(mode: str, align: bool) -> Lowering:

@@ -6,8 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pliant.base.dtypes import boolean
 from pliant.frontend.torch.context import (
-    Context, Table, axes_of, axis_of, constant, size_of,
+    Context,
+    Table,
+    axes_of,
+    axis_of,
+    constant,
+    size_of,
 )  # fmt: skip
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
@@ -106,7 +112,7 @@ def _bound(ctx: Context, size: Int, at: Int) -> Int:
     facts = ctx.builder.facts
     if at.is_const and at.value >= _END:
         return size
-    if at.is_const and at.value < 0 or (not at.is_const and _is_negative(ctx, at)):
+    if (at.is_const and at.value < 0) or (not at.is_const and _is_negative(ctx, at)):
         at = at + size
         return facts.simplify(at if facts.le(0, at) else maximum(0, at))
     return facts.simplify(at if facts.le(at, size) else minimum(at, size))
@@ -161,7 +167,7 @@ def select_scatter(ctx: Context, x: Value, source: Value, dim: int, index: Any) 
 
 def put_at(ctx: Context, x: Value, axis: int, places: Value, source: Value) -> Any:
     """`x` with rows `places` along `axis` replaced."""
-    index = tuple(None for _ in range(axis)) + (places,)
+    index = (*[None] * axis, places)
     return ctx.call("index_put", x, ctx.cast(source, x.dtype), index, accumulate=False)
 
 
@@ -208,9 +214,7 @@ def expand_as(ctx: Context, x: Value, other: Value) -> Any:
 
 
 def broadcast_tensors(ctx: Context, xs: Sequence[Value]) -> Any:
-    return tuple(
-        expand(ctx, x, ctx.symbols.shape(m)) for x, m in zip(xs, ctx.meta(), strict=True)
-    )
+    return tuple(expand(ctx, x, ctx.symbols.shape(m)) for x, m in zip(xs, ctx.meta(), strict=True))
 
 
 def meshgrid(ctx: Context, xs: Sequence[Value], indexing: str = "ij") -> Any:
@@ -223,6 +227,22 @@ def meshgrid(ctx: Context, xs: Sequence[Value], indexing: str = "ij") -> Any:
         row = tuple(size if j == at else as_int(1) for j in range(rank))
         out.append(expand(ctx, to_shape(ctx, x, row), shape))
     return tuple(out)
+
+
+def diff(
+    ctx: Context, x: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+) -> Any:
+    """x[1:] - x[:-1] along a dimension, `n` times."""
+    axis = axis_of(dim, len(x.shape))
+    x = cat(ctx, [v for v in (prepend, x, append) if v is not None], axis)
+    for _ in range(n):
+        size = x.shape[axis]
+        first, last = bounds(ctx, size, 1, None)
+        later = slice_axis(ctx, x, axis, first, last)
+        first, last = bounds(ctx, size, None, -1)
+        earlier = slice_axis(ctx, x, axis, first, last)
+        x = ctx.call("xor" if x.dtype is boolean else "sub", later, earlier)
+    return x
 
 
 def cat(ctx: Context, xs: Sequence[Value], dim: int = 0) -> Any:
@@ -381,9 +401,7 @@ def unfold(ctx: Context, x: Value, dim: int, size: Any, step: Any) -> Any:
     )  # fmt: skip
 
 
-def im2col(
-    ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any
-) -> Any:
+def im2col(ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Patches as columns: unfold both spatial dims, then reorder."""
     if any(d != 1 for d in dilation):
         raise ctx.unsupported("unfold (im2col) with dilation")
@@ -452,6 +470,7 @@ SHAPE: Final[Table] = {
     "aten.broadcast_tensors.default": broadcast_tensors,
     "aten.meshgrid.default": meshgrid,
     "aten.meshgrid.indexing": meshgrid,
+    "aten.diff.default": diff,
     "aten.cat.default": cat,
     "aten.concat.default": cat,
     "aten.concatenate.default": cat,

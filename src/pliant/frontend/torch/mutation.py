@@ -80,7 +80,7 @@ def _ends_in_place(node: Node) -> bool:
 
 def _is_last_use(changed: Node, by: Node) -> bool:
     """No view was taken before, and nobody looks at the operand's name afterwards."""
-    return all(user is by or not _is_view(user) and _before(user, by) for user in changed.users)
+    return all(user is by or (not _is_view(user) and _before(user, by)) for user in changed.users)
 
 
 def _before(a: Node, b: Node) -> bool:
@@ -93,7 +93,10 @@ def _is_view(node: Node) -> bool:
     schema = node.target._schema
     if any(r.alias_info is not None for r in schema.returns):
         return True
-    return str(node.target).split(".")[1] in (
-        "reshape contiguous to flatten dropout view_as expand_as type_as movedim chunk"
-        " split tensor_split unflatten narrow squeeze numpy_T ravel pad"
-    ).split()
+    return (
+        str(node.target).split(".")[1]
+        in (
+            "reshape contiguous to flatten dropout view_as expand_as type_as movedim chunk"
+            " split tensor_split unflatten narrow squeeze numpy_T ravel pad"
+        ).split()
+    )

@@ -27,7 +27,6 @@ class Naming:
         self._ranges = {str(k): v for k, v in ranges.items()}
         self._bounded = bounded
         self._of: dict[str, Int] = {}
-        self._whole: dict[tuple[str, int], Int] = {}
 
     def read(self, tensors: Sequence[tuple[str, Any, Mapping[int, Request]]]) -> None:
         """Take the inputs in order: (name, fake tensor, requests by axis)."""
@@ -40,8 +39,7 @@ class Naming:
         self.symbols = Symbols(self._of)
         for name, value, requests in tensors:
             self.shapes[name] = tuple(
-                self._size((name, axis), size, requests.get(axis))
-                for axis, size in enumerate(value.shape)
+                self._size(size, requests.get(axis)) for axis, size in enumerate(value.shape)
             )
 
     def _plain(self, name: str, axis: int, size: Any, request: Request | None) -> None:
@@ -66,8 +64,6 @@ class Naming:
         if not isinstance(size, torch.SymInt) or size.node.expr.is_Symbol:
             return
         expr = size.node.expr
-        if self._multiple(name, axis, expr, request):
-            return
         for symbol in sorted(s.name for s in expr.free_symbols):
             if symbol in self._of:
                 continue
@@ -77,25 +73,12 @@ class Naming:
                 merged(Dim(), self._declared.get(chosen)), self._range(symbol)
             )
 
-    def _multiple(self, name: str, axis: int, expr: Any, request: Request | None) -> bool:
-        """A dim n that was traced as 32*k: k is n//32."""
-        factor, rest = expr.as_coeff_Mul()
-        if request is None or request.known.multiple != factor or not rest.is_Symbol:
-            return False
-        chosen = request.name or sanitise(f"{name}_{axis}")
-        known = merged(request.known, self._declared.get(chosen))
-        self.dims[chosen] = merged(self.dims.get(chosen, Dim()), known)
-        self._whole[name, axis] = var(chosen)
-        self._of.setdefault(rest.name, var(chosen) // int(factor))
-        return True
-
-    def _size(self, place: tuple[str, int], size: Any, request: Request | None) -> Int:
+    def _size(self, size: Any, request: Request | None) -> Int:
         if not isinstance(size, torch.SymInt):
             return as_int(int(size))
         if request and request.name and size.node.expr.is_Symbol:
             return var(request.name)
-        whole = self._whole.get(place)
-        return self.symbols.of(size) if whole is None else whole
+        return self.symbols.of(size)
 
     def _range(self, symbol: str) -> Dim:
         """Torch's range. Its lower end is an assumption of tracing unless the model's code asks."""

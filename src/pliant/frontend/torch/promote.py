@@ -12,7 +12,20 @@ from typing import Any, Final
 import torch
 
 from pliant.base.dtypes import (
-    DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64,
+    DType,
+    bf16,
+    boolean,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
 )  # fmt: skip
 from pliant.base.errors import UnsupportedError
 from pliant.graph.function import Value

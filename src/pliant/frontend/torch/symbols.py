@@ -1,6 +1,6 @@
 """Torch's symbolic sizes (sympy expressions over `s27` and the like) as Pliant's integers.
 
-    Symbols({"s27": var("batch"), "s5": var("seq")}).of(x.shape[0] * 2)   ->   2*batch
+Symbols({"s27": var("batch"), "s5": var("seq")}).of(x.shape[0] * 2)   ->   2*batch
 """
 
 from __future__ import annotations
@@ -155,4 +155,3 @@ _CALLS: Final[dict[str, Callable[..., Int]]] = {
     "LShift": lambda a, b: a * (1 << b.value),
     "RShift": lambda a, b: a // (1 << b.value),
 }
-

@@ -17,8 +17,12 @@ def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     from_torch(tensor.dtype)  # raises on types that Pliant lacks
     if tensor.is_quantized or tensor.layout is not torch.strided:
         raise UnsupportedError(f"{tensor.layout} and quantized weights are not supported")
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().clone(
-        memory_format=torch.contiguous_format
+    plain = (
+        tensor.detach()
+        .cpu()
+        .resolve_conj()
+        .resolve_neg()
+        .clone(memory_format=torch.contiguous_format)
     )
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
