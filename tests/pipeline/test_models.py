@@ -111,7 +111,7 @@ def test_illegal_calls(decoder: tuple[nn.Module, Any]) -> None:
         f(torch.zeros(3, dtype=torch.int64))
     with pytest.raises(pliant.ShapeError, match="i64"):
         f(torch.zeros(1, 3))
-    with pytest.raises(pliant.ShapeError, match="out of range|outside"):
+    with pytest.raises(pliant.ShapeError, match=r"out of range|outside"):
         f(torch.full((1, 3), 100))
-    with pytest.raises(pliant.ShapeError, match="out of range|outside"):
+    with pytest.raises(pliant.ShapeError, match=r"out of range|outside"):
         f(torch.full((1, 3), -101))
