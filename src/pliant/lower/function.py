@@ -58,8 +58,10 @@ def facts_of(function: GraphFunction) -> Facts:
     return facts
 
 
-def lower_function(function: GraphFunction, operators: Operators, columns: int) -> Split:
-    """`columns` is the width of a packed panel."""
+def lower_function(
+    function: GraphFunction, operators: Operators, columns: int, *, constant_extents: bool = False
+) -> Split:
+    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`."""
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
     inline_copies(s)
@@ -81,9 +83,10 @@ def lower_function(function: GraphFunction, operators: Operators, columns: int) 
         prepare = _lower_part(
             function.replace(name=f"{function.name}_prepare", params=(), dims=(), equalities=()),
             s, groups_early, orders, plans, prepared, [v.name for v, _ in function.weights],
+            constant_extents,
         )  # fmt: skip
     used = _used_weights(groups_main, s, prepared)
-    main = _lower_part(function, s, groups_main, orders, plans, s.results, used)
+    main = _lower_part(function, s, groups_main, orders, plans, s.results, used, constant_extents)
     return Split(prepare, main, prepared)
 
 
@@ -158,12 +161,13 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
     plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
+    constant_extents: bool,
 ) -> Lowered:  # fmt: skip
     kernels: dict[str, Spec] = {}
     symbols: dict[Spec, str] = {}
     launches: list[tuple[str, Launch]] = []
     for g in groups:
-        launch = outline(g, orders, plans)
+        launch = outline(g, orders, plans, constant_extents=constant_extents)
         symbol = symbols.get(launch.spec)
         if symbol is None:
             symbol = symbols[launch.spec] = kernel_symbol(launch.spec)
