@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.sym.trees import Tree, build, trees
 
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts
+from tests.sym.trees import Tree, build, trees
 
 i, j, k, m, n, q, s, t, x, y = map(var, "ijkmnqstxy")
 batch, seq = var("batch"), var("seq")

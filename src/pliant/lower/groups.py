@@ -14,8 +14,8 @@ can arise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pliant.ir.expr import Index, Load, Reduce

@@ -58,7 +58,8 @@ def check_cache_read(
         return SchedulingError("cache_read", f"block {block}", reason)
 
     path, source = p.block_path("cache_read", block), p.buffer(buffer)
-    mine = [a for a in Flow(p).of_block(block) if a.buffer is source]
+    flow = Flow(p)
+    mine = [a for a in flow.of_block(block) if a.buffer is source]
     if not mine:
         raise refuse(f"it does not read {buffer}")
     if any(a.write for a in mine):
@@ -78,7 +79,7 @@ def check_cache_read(
     if packed is None:
         raise refuse("the layout has no inverse")
     for k, s in enumerate(path):
-        if isinstance(s, Alloc | Seq | Let):
+        if isinstance(s, Alloc | Seq | Let) or not flow.in_scope(source, path[: k + 1]):
             continue
         if not any(a.write and a.buffer is source for a in accesses(s, p.invoked)):
             return source, packed, path, k

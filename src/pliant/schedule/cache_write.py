@@ -30,7 +30,7 @@ from pliant.loop.stmt import (
 )
 from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, invert_store
+from pliant.schedule.flow import Flow, invert_store, is_leaf
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
 from pliant.sym.expr import var
@@ -70,6 +70,8 @@ def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...],
     path, flow = p.block_path("cache_write", block), Flow(p)
     target = path[-1]
     assert isinstance(target, Block)
+    if not is_leaf(target):
+        raise refuse("it holds loops or blocks of its own")
     buffers = {a.buffer for a in flow.of_block(block) if a.write}
     if len(buffers) != 1:
         raise refuse("it does not write one buffer")
@@ -93,6 +95,9 @@ def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...],
         for loop in path[:k]:
             if isinstance(loop, For):
                 raise refuse(f"{old.name} is read in loop {loop.var} as well")
+        why = flow.out_of_scope([old], path[: k + 1])
+        if why:
+            raise refuse(why)
         return old, path, k
     raise refuse(f"{old.name} is read where it is written")
 

@@ -16,7 +16,7 @@ from pliant.loop.rewrite import int_names, replace_at
 from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, Store, seq, statements
 from pliant.schedule.compute_inline import Refuse, check_only_writer
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, invert_store, only_domain, unconditional
+from pliant.schedule.flow import Flow, invert_store, is_leaf, only_domain, unconditional
 from pliant.schedule.nest import check_marked_loops, inner_accesses
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.schedule.region_nest import region_nest
@@ -72,8 +72,6 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
         if out not in flow.allocated:
             raise refuse(f"{out.name} is not a buffer of the function's own")
         check_only_writer(flow, block, out, refuse)
-        if not flow.in_scope(out, path):
-            raise refuse(f"{out.name} is not allocated around loop {loop}")
         for use in flow.readers(out):
             if use.block != block and all(x.var != loop for x in use.loops):
                 where = f"block {use.block}" if use.block else "a statement"
@@ -83,7 +81,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     reads = {a.buffer for a in flow.of_block(block) if not a.write} - outputs
     around = [s.var for s in path if isinstance(s, For)]
     why = flow.moved_value(block, reads, start, around)
-    why = why or _out_of_scope(p, flow, target, reads, path, around)
+    why = why or flow.out_of_scope(reads | outputs, path) or _free_names(p, target, around)
     if why:
         raise refuse(why)
     needed = [a for a in inner if a.buffer in outputs]
@@ -93,6 +91,8 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
 
 
 def _check_form(target: Block, refuse: Refuse) -> None:
+    if not is_leaf(target):
+        raise refuse("it holds loops or blocks of its own")
     if any(i.kind == "O" for i in target.iters):
         raise refuse("it must run in order")
     if any(i.kind == "R" for i in target.iters) and target.init is None:
@@ -107,17 +107,7 @@ def _check_form(target: Block, refuse: Refuse) -> None:
         raise refuse("not every data parallel iterator is an index of its result")
 
 
-def _out_of_scope(
-    p: Program,
-    flow: Flow,
-    target: Block,
-    reads: set[Buffer],
-    path: tuple[Stmt, ...],
-    around: list[str],
-) -> str:
-    for buffer in reads:
-        if not flow.in_scope(buffer, path):
-            return f"{buffer.name}, which it reads, is not allocated around the loop"
+def _free_names(p: Program, target: Block, around: list[str]) -> str:
     free = int_names(target.body) - {i.var for i in target.iters}
     free = free - set(around) - set(p.function.sizes)
     return f"it uses {', '.join(sorted(free))}" if free else ""

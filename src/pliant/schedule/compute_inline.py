@@ -73,6 +73,10 @@ def check_compute_inline(p: Program, block: str) -> Store:
         if use.position < start:
             raise refuse(f"{store.buffer.name} is read before it")
         why = flow.moved_value(block, reads, start, [x.var for x in use.loops])
+        user = p.block_path("compute_inline", use.block) if use.block else None
+        if user is None:
+            raise refuse(f"{store.buffer.name} is read outside of blocks")
+        why = why or flow.out_of_scope(reads, user)
         if why:
             raise refuse(why)
     return store

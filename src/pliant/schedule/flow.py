@@ -13,7 +13,20 @@ from functools import cached_property
 from pliant.ir.expr import Binary, Expr, Index
 from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import conjuncts, path_to
-from pliant.loop.stmt import Alloc, Block, Buffer, For, If, Let, Stmt, Store, While, statements
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    If,
+    Invoke,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    statements,
+)
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
@@ -48,6 +61,13 @@ class Flow:
         return buffer not in self.allocated or any(
             isinstance(s, Alloc) and s.buffer is buffer for s in path
         )
+
+    def out_of_scope(self, buffers: Iterable[Buffer], path: Sequence[Stmt]) -> str:
+        """Why not all of these buffers can be used at the end of `path`; empty if they can."""
+        for buffer in buffers:
+            if not self.in_scope(buffer, path):
+                return f"{buffer.name}, which it uses, is not allocated there"
+        return ""
 
     def moved_value(
         self, block: str, reads: Iterable[Buffer], start: int, new_loops: Sequence[str]
@@ -99,6 +119,11 @@ def common_loops(a: Sequence[For], b: Sequence[For]) -> list[For]:
     """Loops around both."""
     names = {x.var for x in b}
     return [x for x in a if x.var in names]
+
+
+def is_leaf(block: Block) -> bool:
+    """Whether the block does nothing but stores and calls: no loops, no blocks inside."""
+    return all(isinstance(s, Store | Seq | Invoke | If) for s in statements(block.body))
 
 
 def unconditional(path: Sequence[Stmt]) -> bool:

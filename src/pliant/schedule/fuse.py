@@ -26,7 +26,7 @@ def fuse(p: Program, *loops: str) -> Program:
     for k in reversed(range(len(chain))):
         loop = chain[k]
         at[loop.var] = rest % loop.extent if k else rest
-        rest = rest // loop.extent
+        rest = rest // loop.extent if k else rest
         total = total * loop.extent
     body = subst(chain[-1].body, at)
     top = path[: len(path) - len(chain) + 1]
@@ -45,6 +45,8 @@ def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
         raise SchedulingError("fuse", place, "they do not follow each other from outer to inner")
     for loop in chain:
         require_serial("fuse", loop)
+        if loop.extent.is_const and loop.extent.value < 1:
+            raise SchedulingError("fuse", place, f"{loop.var} never runs")
         if not loop.extent.names.isdisjoint(loops):
             reason = f"the extent {loop.extent} of {loop.var} depends on another"
             raise SchedulingError("fuse", place, reason)

@@ -20,7 +20,7 @@ from pliant.loop.rewrite import conjoin, conjuncts, path_to, replace_at
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, statements
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, bound_ends, invert_store
+from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
 from pliant.schedule.program import Program, primitive
 from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
@@ -57,6 +57,8 @@ def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _
     path = p.block_path("pad_block", block)
     target, facts = path[-1], p.inside(path)
     assert isinstance(target, Block)
+    if not is_leaf(target) or any(isinstance(s, Block) for s in path[:-1]):
+        raise refuse("it holds loops or blocks, or is inside one")
     loops = [s for s in path if isinstance(s, For)]
     ranges = {x.var: x.extent for x in loops}
     extents: dict[str, Int] = {}

@@ -51,7 +51,7 @@ Ref = LoopRef | BlockRef | MemoryRef
 Primitive = Callable[..., "Program"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """An immutable program with its history."""
 
@@ -67,6 +67,10 @@ class Program:
         if found is None:
             raise AttributeError(f"no schedule primitive {name!r}")
         return lambda *args, **options: found(self, *args, **options)
+
+    def __repr__(self) -> str:
+        steps = "; ".join(map(str, self.trace))
+        return f"<program {self.function.name}: {steps or 'as it came'}>"
 
     # ---- looking
 

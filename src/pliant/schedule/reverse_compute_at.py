@@ -18,7 +18,7 @@ from pliant.loop.rewrite import int_names, replace_at
 from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, common_loops, only_domain, unconditional
+from pliant.schedule.flow import Flow, common_loops, is_leaf, only_domain, unconditional
 from pliant.schedule.nest import check_marked_loops, inner_accesses
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.schedule.region_nest import region_nest
@@ -62,6 +62,8 @@ def check_reverse_compute_at(
     assert isinstance(target, Block)
     if path[-1] in source:
         raise refuse(f"loop {loop} is around it already")
+    if not is_leaf(target):
+        raise refuse("it holds loops or blocks of its own")
     if target.init is not None or any(i.kind != "S" for i in target.iters):
         raise refuse("not all of its iterators are data parallel")
     if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
@@ -116,9 +118,9 @@ def _check_others(
     refuse: Refuse,
 ) -> None:
     start, end = under[0].position, flow.of_block(block)[0].position
-    for buffer in reads | outs:
-        if not flow.in_scope(buffer, path):
-            raise refuse(f"{buffer.name} is not allocated around the loop")
+    why = flow.out_of_scope(reads | outs, path)
+    if why:
+        raise refuse(why)
     for a in flow.all:
         loops = {x.var for x in common_loops(a.loops, under[0].loops)}
         if a.block == block:

@@ -132,11 +132,10 @@ def _check_order(
     reads = {a.buffer for a in mine if not a.write} - {source}
     if out in reads:
         raise refuse(f"it reads {out.name} itself")
-    why = flow.moved_value(producer.name, reads, start, loops)
+    why = flow.out_of_scope({out, *reads}, flow.p.block_path("flow", producer.name))
+    why = why or flow.moved_value(producer.name, reads, start, loops)
     if why:
         raise refuse(why)
-    if not flow.in_scope(out, flow.p.block_path("reverse_compute_inline", producer.name)):
-        raise refuse(f"{out.name} is not allocated around block {producer.name}")
     for a in (*flow.readers(out), *flow.writers(out)):
         shared = [x.var for x in common_loops(a.loops, made[0].loops)]
         late = a.position > mine[-1].position and all(v in loops for v in shared)

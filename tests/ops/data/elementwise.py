@@ -25,6 +25,7 @@ from tests.ops.case import (
 
 SHAPES = ({"m": 3, "n": 7}, {"m": 1, "n": 1}, {"m": 0, "n": 5}, {"m": 64, "n": 3})
 
+
 def sign(x: torch.Tensor) -> torch.Tensor:
     """NumPy's: NaN stays (torch gives 0)."""
     return torch.where(torch.isnan(x), x, torch.sign(x))
@@ -77,9 +78,7 @@ def softplus(x: torch.Tensor, **attrs: Any) -> torch.Tensor:
 def activation(op: str, fn: Any, **attrs: Any) -> list[Case]:
     cases: list[Case] = []
     for fill, note in ((numbers, ""), (special, "special")):
-        base = Case(
-            op, (arg("f32", "m", "n", fill=fill),), in_f64(fn), attrs, SHAPES, 4, note
-        )
+        base = Case(op, (arg("f32", "m", "n", fill=fill),), in_f64(fn), attrs, SHAPES, 4, note)
         cases += with_types(base, *FLOATS)
     return cases
 
@@ -184,7 +183,9 @@ WHOLE = {
 
 
 def nonzero(rng: Any, shape: Any, dtype: Any, sizes: Any) -> np.ndarray:
-    values = extremes(rng, shape, dtype, sizes) if dtype.is_int else numbers(rng, shape, dtype, sizes)
+    values = (
+        extremes(rng, shape, dtype, sizes) if dtype.is_int else numbers(rng, shape, dtype, sizes)
+    )
     return np.where((values == 0) | (values == -1 if dtype.is_signed else False), values + 3, values)  # fmt: skip
 
 
@@ -198,7 +199,9 @@ def exact(op: str) -> Any:
     def oracle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = np.broadcast_arrays(a, b)
         bits = a.dtype.itemsize * 8
-        found = [one(int(x), int(y)) & ((1 << bits) - 1) for x, y in zip(a.flat, b.flat, strict=True)]
+        found = [
+            one(int(x), int(y)) & ((1 << bits) - 1) for x, y in zip(a.flat, b.flat, strict=True)
+        ]
         unsigned = np.array(found, np.dtype(f"u{a.dtype.itemsize}"))
         return unsigned.view(a.dtype).reshape(a.shape)
 
@@ -206,15 +209,15 @@ def exact(op: str) -> Any:
 
 
 def with_minus_one(rng: Any, shape: Any, dtype: Any, sizes: Any) -> np.ndarray:
-    return np.where(rng.random(shape) < 0.5, dtype.numpy.type(-1), nonzero(rng, shape, dtype, sizes))
+    return np.where(
+        rng.random(shape) < 0.5, dtype.numpy.type(-1), nonzero(rng, shape, dtype, sizes)
+    )
 
 
 def whole_cases() -> list[Case]:
     cases = []
     for op, fn in WHOLE.items():
-        base = Case(
-            op, (arg("f32", "m", "n"), arg("f32", "n", fill=positive)), fn, sizes=SHAPES
-        )
+        base = Case(op, (arg("f32", "m", "n"), arg("f32", "n", fill=positive)), fn, sizes=SHAPES)
         cases += with_types(base, "f32", "f64")
         args = (arg("i64", "m", "n", fill=extremes), arg("i64", "n", fill=nonzero))
         ints = Case(op, args, exact(op), sizes=SHAPES, numpy=True)
