@@ -214,7 +214,7 @@ def _function_info(
     }
     return Function(
         f.name, f.name,
-        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)))
+        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)), compact=True)
               for n, v in zip(imported.inputs, f.params, strict=True)),
         tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)))
               for n, v in zip(imported.outputs, f.results, strict=True)),

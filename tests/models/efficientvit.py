@@ -7,7 +7,7 @@ is linear in the number of pixels.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 
 

@@ -37,15 +37,23 @@ N = TypeVar("N", bound=Node)
 
 def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
     """Replace integer variables everywhere below `root`: indices, extents, bindings, shapes."""
-    if not sizes:
-        return root
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Var) and node.type is i64 and node.name in sizes:
+            return Index(as_int(sizes[node.name]))
+        return node
+
+    return _subst_ints(root, sizes, visit) if sizes else root
+
+
+def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], Any]) -> N:
+    """Replace integer variables where expressions of the integer algebra are; `other` sees the rest
+    (a `Var` may be a `Let`'s own, which stays a name)."""
 
     def visit(node: Any) -> Any:
         match node:
             case Index():
                 return Index(node.int_.subs(sizes))
-            case Var() if node.type is i64 and node.name in sizes:
-                return Index(as_int(sizes[node.name]))
             case For() | Iter() | Axis():
                 return node.replace(extent=node.extent.subs(sizes))
             case Block():
@@ -55,7 +63,7 @@ def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
                     shape=tuple(d.subs(sizes) for d in node.shape),
                     strides=tuple(d.subs(sizes) for d in node.strides),
                 )
-        return node
+        return other(node)
 
     return transform(root, visit)  # type: ignore[no-any-return]
 
@@ -82,7 +90,8 @@ def rename(
         return node
 
     renamed: N = transform(root, visit)
-    return subst(renamed, {old: var(new) for old, new in variables.items()})
+    sizes = {old: var(new) for old, new in variables.items()}
+    return _subst_ints(renamed, sizes, lambda node: node)
 
 
 class Names:

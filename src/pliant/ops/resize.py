@@ -56,7 +56,10 @@ class Axis:
             case "asymmetric":
                 return i * up, down
             case "align_corners":
-                return i * (n - 1), _at_least_one(m - 1)
+                if self.scale is None:
+                    return i * (n - 1), _at_least_one(m - 1)
+                # ONNX: the resized length is scale * n, not rounded
+                return i * (n - 1) * up, _at_least_one(n * down - up)
             case "tf_half_pixel_for_nn":
                 return (2 * i + 1) * up, 2 * down
             case "half_pixel_symmetric" if self.scale is not None:

@@ -23,11 +23,15 @@ Stat = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output. Extents are expressions over the symbols, as text: "2*seq", "384"."""
+    """An input or output. Extents are expressions over the symbols, as text: "2*seq", "384".
+
+    `compact`: the code reads it row-major; an input with other strides is copied first.
+    """
 
     name: str
     dtype: str
     shape: tuple[str, ...]
+    compact: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

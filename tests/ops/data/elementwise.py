@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from pliant.base.dtypes import DTYPES
 from tests.ops.case import (
@@ -78,7 +78,8 @@ def softplus(x: torch.Tensor, **attrs: Any) -> torch.Tensor:
 def activation(op: str, fn: Any, **attrs: Any) -> list[Case]:
     cases: list[Case] = []
     for fill, note in ((numbers, ""), (special, "special")):
-        base = Case(op, (arg("f32", "m", "n", fill=fill),), in_f64(fn), attrs, SHAPES, 4, note)
+        label = "-".join(filter(None, (*(f"{v}"[:4] for v in attrs.values()), note)))
+        base = Case(op, (arg("f32", "m", "n", fill=fill),), in_f64(fn), attrs, SHAPES, 4, label)
         cases += with_types(base, *FLOATS)
     return cases
 

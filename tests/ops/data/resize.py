@@ -137,7 +137,7 @@ def onnx_cases() -> list[Case]:
                 note=f"first-{mode}",
             )
         )
-        for coordinate in ("asymmetric", "half_pixel", "half_pixel_symmetric"):
+        for coordinate in ("asymmetric", "half_pixel", "half_pixel_symmetric", "align_corners"):
             x = arg("f32", 1, 1, 5, 8)
             attrs: dict[str, Any] = {
                 "sizes": (1, 1, 7, 12),

@@ -235,6 +235,8 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
         return None  # read from the metadata where it is used
     if not node.users and not is_mutating(node):
         return None
+    if node.target is operator.getitem:
+        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:

@@ -286,7 +286,10 @@ def leaky_relu(ctx: Context, x: Value, slope: float = 0.01) -> Any:
 def sign(ctx: Context, x: Value) -> Any:
     if x.dtype is boolean:
         return x
-    return ctx.call("sign", x)
+    found = ctx.call("sign", x)
+    if x.dtype.is_float:  # torch gives 0 for NaN, NumPy and ONNX give NaN
+        return ctx.call("where", ctx.call("isnan", x), ctx.scalar(0, x.dtype), found)
+    return found
 
 
 def hypot(ctx: Context, a: Value, b: Value) -> Any:

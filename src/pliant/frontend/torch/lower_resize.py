@@ -11,7 +11,8 @@ from pliant.graph.function import Value
 def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
     """The sizes are those that torch derived; a scale that the user gave places the samples."""
     out = ctx.out_shape()
-    given = tuple(s if isinstance(s, int | float) else None for s in scales)
+    exact = attrs["coordinate"] != "align_corners"  # torch uses the sizes' ratio there
+    given = tuple(s if exact and isinstance(s, int | float) else None for s in scales)
     return ctx.call(
         "resize", x, sizes=(*x.shape[:2], *out[2:]), scales=(None, None, *given), **attrs
     )

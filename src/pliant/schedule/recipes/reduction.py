@@ -30,7 +30,7 @@ def reduction_kernel(spec: Spec, lanes: int) -> Function:
 
 class _Reduction:
     def __init__(self, spec: Spec, lanes: int) -> None:
-        self.spec, self.lanes = spec, lanes
+        self.spec, self.lanes = spec, lanes if spec.space else 1
         self.k = Kernel(spec)
         self.anchor, tensor = spec.members[0]
         assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
