@@ -9,6 +9,7 @@ softmax and layer norm at 0.70 of a copy of the same bytes.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -43,11 +44,11 @@ def main() -> None:
     busy, threads, runs = contention(), options.threads, options.runs
 
     def against(
-        other: str, call: object, module: nn.Module, *args: torch.Tensor
+        other: str, call: Callable[[], object], module: nn.Module, *args: torch.Tensor
     ) -> dict[str, float]:
         f = build(module, args, threads=threads)
         out = torch.empty_like(f(*args))
-        return compare({"pliant": lambda: f(*args, out=out), other: call}, "pliant", runs)  # type: ignore[dict-item]
+        return compare({"pliant": lambda: f(*args, out=out), other: call}, "pliant", runs)
 
     rows = []
     for n in options.sizes:
