@@ -39,7 +39,7 @@ def check(f: Any, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
 IMAGES = [
     (lambda: ResNet((1, 1, 1, 1), 16, 10), 32),
     (lambda: MobileNetV2(0.25, 10), 32),
-    (lambda: EfficientViT(), 32),
+    (lambda: EfficientViT((8, 8, 16, 16, 32), (1, 1, 1, 1, 1), 8, (32, 32), 10), 32),
     (lambda: UNet(), 16),
 ]
 

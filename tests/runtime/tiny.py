@@ -19,6 +19,9 @@ from pliant.runtime.manifest import Function, Manifest, Site, Symbol, TensorInfo
 
 F32 = 2 << 8 | 32
 
+NOT_THAT = Site("x: dim n must not be {0}", span="model.py:7")
+DIFFER = Site("x and y differ: n = {0}, m = {1}")
+
 HELPERS = Template("""
 define internal ptr @field(ptr %base, i64 %at) alwaysinline {
   %p = getelementptr i8, ptr %base, i64 %at
@@ -99,7 +102,7 @@ define i32 @add_one(ptr %ctx) {
   %bad = icmp eq i64 %n, 13
   br i1 %bad, label %fail, label %good
 fail:
-  call void @note(ptr %ctx, i64 0, i64 %n, i64 0)
+  call void @note(ptr %ctx, i64 $site, i64 %n, i64 0)
   ret i32 1
 good:
   %y = call ptr @new_output(ptr %ctx, i64 0, i64 %n)
@@ -128,9 +131,9 @@ run:
   ret i32 %r
 }
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-""").substitute(abi.CTX)
+""").substitute(abi.CTX, site=NOT_THAT.id)
 
-ADD = """
+ADD = Template("""
 define i32 @add(ptr %ctx) {
 entry:
   %tx = call ptr @input(ptr %ctx, i64 0)
@@ -140,7 +143,7 @@ entry:
   %same = icmp eq i64 %n, %m
   br i1 %same, label %good, label %fail
 fail:
-  call void @note(ptr %ctx, i64 1, i64 %n, i64 %m)
+  call void @note(ptr %ctx, i64 $site, i64 %n, i64 %m)
   ret i32 1
 good:
   %s = call ptr @new_output(ptr %ctx, i64 0, i64 %n)
@@ -181,7 +184,7 @@ loop:
 done:
   ret i32 0
 }
-"""
+""").substitute(site=DIFFER.id)
 
 
 @cache
@@ -231,7 +234,7 @@ def manifest(**changes: Any) -> Manifest:
         "add_one",
         inputs=(x,),
         outputs=(TensorInfo("z", "f32", ("n",)),),
-        sites=(Site("x: dim n must not be {0}", span="model.py:7"),),
+        sites=(NOT_THAT,),
         symbols=(Symbol("n"),),
         explain="one loop",
         stats={"compiles": 1, "kernels": 1},
@@ -241,7 +244,7 @@ def manifest(**changes: Any) -> Manifest:
         "add",
         inputs=(x, y),
         outputs=(TensorInfo("sum", "f32", ("n",)), TensorInfo("difference", "f32", ("n",))),
-        sites=(Site(""), Site("x and y differ: n = {0}, m = {1}")),
+        sites=(DIFFER,),
     )
     weight = WeightInfo("w", "f32", (3,), 64, 12)
     fields = {"functions": (add_one, add), "weights": (weight,), "versions": {"pliant": "0.1.0"}}
