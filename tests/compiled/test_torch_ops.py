@@ -88,3 +88,11 @@ def test_a_buffer_may_overlap_an_input() -> None:
     x = tensor(17, 3)
     wanted = x.flip(0) + x.sum(0)
     torch.testing.assert_close(f(x, out=x), wanted)
+
+
+def test_extents_that_are_known_to_be_zero() -> None:
+    fn = lambda x: (x[:, :0].sum(1), x[:, :0].square().sum(), x[:, :0] + 1, x[:, 3:].softmax(1))  # noqa: E731
+    f = compiled(Case("nothing", fn, lambda n: (tensor(n, 3),)))
+    for n in (0, 1, 17):
+        for found, wanted in zip(f(tensor(n, 3)), fn(tensor(n, 3)), strict=True):
+            assert torch.equal(found, wanted)

@@ -79,7 +79,7 @@ class _Host:
     def build(self, launches: Sequence[tuple[str, Launch]]) -> Function:
         calls = seq(*(self._call(symbol, launch) for symbol, launch in launches))
         body: Stmt = calls
-        if not (self.memory.total.is_const and self.memory.total.value == 0):
+        if self.memory.offsets:
             body = Alloc(self.arena, body)
         for b in reversed(self.outputs):
             body = Alloc(b, body)

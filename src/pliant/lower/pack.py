@@ -221,9 +221,15 @@ def unflatten(at: Int, names: tuple[str, ...], extents: Mapping[str, Int]) -> di
     """The iterators at a row-major position."""
     out: dict[str, Int] = {}
     for k, name in reversed(list(enumerate(names))):
-        out[name] = at if k == 0 else at % extents[name]
-        at = at // extents[name]
+        extent = divisor(extents[name])
+        out[name] = at if k == 0 else at % extent
+        at = at // extent
     return out
+
+
+def divisor(extent: Int) -> Int:
+    """An extent to divide by: of nothing there are no positions, so any divisor will do."""
+    return as_int(1) if extent.is_const and extent.value == 0 else extent
 
 
 def product(extents: list[Int] | tuple[Int, ...]) -> Int:

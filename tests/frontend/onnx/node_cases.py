@@ -1,7 +1,11 @@
-"""Runs ONNX's own node tests through the frontend and the graph interpreter."""
+"""Runs ONNX's own node tests through the frontend, then the graph interpreter or the compiler."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +15,12 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from pliant.base.errors import UnsupportedError
+from pliant.codegen.llvm.target import target
 from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx.backend import Compile as Runner
 from pliant.frontend.onnx.backend import PliantRep
 from pliant.ops.table import OPERATORS
+from pliant.pipeline import compile_imported
 from tests.frontend.onnx.run import run
 
 PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "crash"
@@ -106,23 +113,52 @@ def symbolic_shapes(model: ModelProto) -> dict[str, tuple[None, ...]]:
     return {n: (None,) * len(t.shape.dim) for n, t in tensors.items() if t.HasField("shape")}
 
 
-def run_case(case: Any, *, dynamic: bool = False) -> Outcome:
-    """Import, interpret and compare one test; `dynamic`: with every dim a symbol."""
+def compiler(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]:
+    """Runs an imported model natively."""
+    f = compile_imported(imported, target("native"), OPERATORS)
+
+    def run_native(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        results = f(*arrays)
+        return results if isinstance(results, tuple) else (results,)
+
+    return run_native
+
+
+def run_isolated(case: Any, *, dynamic: bool = False, seconds: int = 60) -> Outcome:
+    """Compile, run and compare one test in a child process, which may crash or hang."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(seconds)
+        outcome = run_case(case, dynamic=dynamic, runner=compiler)
+        os.write(write, json.dumps(dataclasses.astuple(outcome)).encode()[:60_000])
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if said:
+        return Outcome(*json.loads(said))
+    return Outcome(case.name, operator_of(case), CRASH, f"the process ended with status {status}")
+
+
+def run_case(case: Any, *, dynamic: bool = False, runner: Runner = interpreter) -> Outcome:
+    """Import, run and compare one test; `dynamic`: with every dim a symbol."""
     op = operator_of(case)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             shapes = symbolic_shapes(case.model) if dynamic else None
-            rep = PliantRep(case.model, OPERATORS, interpreter, shapes)
+            rep = PliantRep(case.model, OPERATORS, runner, shapes)
             for inputs, wanted in case.data_sets:
                 have = rep.run([_array(a) for a in inputs])
                 difference = _difference(have, [_array(a) for a in wanted], case.rtol, case.atol)
                 if difference:
                     return Outcome(case.name, op, WRONG, difference)
     except UnsupportedError as error:
-        return Outcome(case.name, op, REFUSED, str(error))
+        return Outcome(case.name, op, REFUSED, str(error)[:2000])
     except Exception as error:
-        return Outcome(case.name, op, CRASH, f"{type(error).__name__}: {error}")
+        return Outcome(case.name, op, CRASH, f"{type(error).__name__}: {error}"[:2000])
     return Outcome(case.name, op, PASS)
 
 

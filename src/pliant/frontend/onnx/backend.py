@@ -44,7 +44,6 @@ class PliantRep(BackendRep):
         self, model: ModelProto, operators: Operators, compile_model: Compile,
         input_shapes: InputShapes | None = None,
     ) -> None:  # fmt: skip
-        self.model = load_model(model)
         self.operators = operators
         self.compile_model = compile_model
         self.shapes = dict(input_shapes or {})
@@ -52,6 +51,7 @@ class PliantRep(BackendRep):
         self.fixed: frozenset[str] = frozenset()
         self._runner: Runner | None = None
         try:
+            self.model = load_model(model)
             self._runner = compile_model(
                 import_onnx(self.model, operators, input_shapes=self.shapes)
             )

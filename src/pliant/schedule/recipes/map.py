@@ -10,6 +10,7 @@ from pliant.ir.expr import Expr, Index, Load, loads_of
 from pliant.loop.stmt import For, Function, Stmt, seq
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
+from pliant.lower.pack import divisor
 from pliant.schedule.recipes.common import Kernel, parallel_for, product, unflatten, vector_loop
 from pliant.sym.expr import Int, as_int, ceildiv, minimum, var
 from pliant.sym.facts import Facts
@@ -108,7 +109,7 @@ def collapse(
     while at > 0:
         p, q = names[at - 1], names[at]
         if all(_fusable(a, p, q, extents[q], facts) for a in accesses):
-            both = {p: var(p) // extents[q], q: var(p) % extents[q]}
+            both = {p: var(p) // divisor(extents[q]), q: var(p) % divisor(extents[q])}
             size = extents[q]
             accesses = [_merge(a, p, q) for a in accesses]
             where = {n: x.subs(both) for n, x in where.items()}
