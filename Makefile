@@ -1,11 +1,13 @@
 # make test     everything CI runs, from nothing but Python >= 3.11 and a C/C++ compiler
-# make check    the same checks in the current environment: no downloads
+# make check    the same checks with PYTHON as it is (PYTHONPATH=src after `make native`)
 # make native   build the runtime's Python module in place, for work with PYTHONPATH=src
 # make demo     the demo, in the environment of `make test`
 
 VENV ?= .venv
 PYTHON ?= $(VENV)/bin/python
-BOOTSTRAP ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || echo python3)
+# The first that runs and is new enough: a name on the PATH may be a shim of nothing.
+BOOTSTRAP ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 EXTRAS ?= test,onnx,demo,export
@@ -15,10 +17,11 @@ CMAKE = PATH="$(dir $(abspath $(PYTHON))):$$PATH" cmake
 .PHONY: test check native native-tests lint pytest demo clean
 
 test: $(VENV)/.installed
-	$(MAKE) check PYTHON=$(VENV)/bin/python
+	$(MAKE) --no-print-directory check PYTHON=$(VENV)/bin/python
 
 # The stamp names what was installed, so a change of either file installs again.
 $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/native/*)
+	@test -n "$(BOOTSTRAP)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	test -x $(VENV)/bin/python || $(BOOTSTRAP) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)/bin/python -m pip install --quiet $(TORCH)
@@ -31,7 +34,7 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	$(dir $(PYTHON))lint-imports
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command as main; main()'
 
 native-tests:
 	$(CMAKE) -S . -B build/tests -DPLIANT_PYTHON=OFF -DPLIANT_TESTS=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null

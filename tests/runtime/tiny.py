@@ -6,16 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from string import Template
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from pliant.runtime import abi
+from pliant.runtime.callable import Program
+from pliant.runtime.manifest import Function, Manifest, Site, Symbol, TensorInfo, WeightInfo
 
 F32 = 2 << 8 | 32
+
+NOT_THAT = Site("x: dim n must not be {0}", span="model.py:7")
+DIFFER = Site("x and y differ: n = {0}, m = {1}")
 
 HELPERS = Template("""
 define internal ptr @field(ptr %base, i64 %at) alwaysinline {
@@ -97,7 +102,7 @@ define i32 @add_one(ptr %ctx) {
   %bad = icmp eq i64 %n, 13
   br i1 %bad, label %fail, label %good
 fail:
-  call void @note(ptr %ctx, i64 0, i64 %n, i64 0)
+  call void @note(ptr %ctx, i64 $site, i64 %n, i64 0)
   ret i32 1
 good:
   %y = call ptr @new_output(ptr %ctx, i64 0, i64 %n)
@@ -126,9 +131,9 @@ run:
   ret i32 %r
 }
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-""").substitute(abi.CTX)
+""").substitute(abi.CTX, site=NOT_THAT.id)
 
-ADD = """
+ADD = Template("""
 define i32 @add(ptr %ctx) {
 entry:
   %tx = call ptr @input(ptr %ctx, i64 0)
@@ -138,7 +143,7 @@ entry:
   %same = icmp eq i64 %n, %m
   br i1 %same, label %good, label %fail
 fail:
-  call void @note(ptr %ctx, i64 1, i64 %n, i64 %m)
+  call void @note(ptr %ctx, i64 $site, i64 %n, i64 %m)
   ret i32 1
 good:
   %s = call ptr @new_output(ptr %ctx, i64 0, i64 %n)
@@ -179,7 +184,7 @@ loop:
 done:
   ret i32 0
 }
-"""
+""").substitute(site=DIFFER.id)
 
 
 @cache
@@ -213,9 +218,6 @@ def link(name: str, code: bytes) -> tuple[int, object]:
     return library[name], (jit, library)
 
 
-Entry = Callable[[], tuple[int, object]]
-
-
 @cache
 def entries() -> tuple[dict[str, int], object]:
     """Addresses of both entries, and their keepalive."""
@@ -223,3 +225,40 @@ def entries() -> tuple[dict[str, int], object]:
         name: link(name, code) for name, code in zip(("add_one", "add"), objects(), strict=True)
     }
     return {k: a for k, (a, _) in linked.items()}, [keep for _, keep in linked.values()]
+
+
+def manifest(**changes: Any) -> Manifest:
+    x, y = TensorInfo("x", "f32", ("n",)), TensorInfo("y", "f32", ("m",))
+    add_one = Function(
+        "add_one",
+        "add_one",
+        inputs=(x,),
+        outputs=(TensorInfo("z", "f32", ("n",)),),
+        sites=(NOT_THAT,),
+        symbols=(Symbol("n"),),
+        explain="one loop",
+        stats={"compiles": 1, "kernels": 1},
+    )
+    add = Function(
+        "add",
+        "add",
+        inputs=(x, y),
+        outputs=(TensorInfo("sum", "f32", ("n",)), TensorInfo("difference", "f32", ("n",))),
+        sites=(DIFFER,),
+    )
+    weight = WeightInfo("w", "f32", (3,), 64, 12)
+    fields = {"functions": (add_one, add), "weights": (weight,), "versions": {"pliant": "0.1.0"}}
+    return Manifest(**{**fields, **changes})
+
+
+def program(**changes: Any) -> Program:
+    """Both entries in this process, with a weight that they do not use."""
+    addresses, keepalive = entries()
+    return Program(
+        changes.pop("manifest", None) or manifest(),
+        addresses,
+        weights=[np.arange(3, dtype=np.float32)],
+        objects=objects(),
+        keepalive=keepalive,
+        **changes,
+    )

@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 from hypothesis import given, settings
-from trees import Tree, build, trees, valuations
 
 from pliant.sym.expr import Int, as_int, ceildiv, const, maximum, minimum, parse_int, var
+from tests.sym.trees import Tree, build, trees, valuations
 
 a, b, c, d, f, i, k, m, n, x, y = map(var, "abcdfikmnxy")
 

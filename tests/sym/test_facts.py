@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from trees import Tree, build, trees
 
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts
+from tests.sym.trees import Tree, build, trees
 
 i, j, k, m, n, q, s, t, x, y = map(var, "ijkmnqstxy")
 batch, seq = var("batch"), var("seq")
@@ -172,6 +175,16 @@ def test_equality_with_a_sum_bounds_the_other_side() -> None:
     assert facts.bounds(var("past"))[1] == 4096
 
 
+def test_a_range_of_one_number_is_that_number() -> None:
+    facts = Facts()
+    facts.declare_index("i", 1)
+    facts.declare("n", min=3)
+    facts.assume_le(n, 3)
+    assert facts.simplify(16 * i + n * j) == 3 * j
+    facts.declare_index("i", 2)
+    assert facts.simplify(i) == i
+
+
 def test_products() -> None:
     facts = Facts()
     for name in ("batch", "seq", "a", "b"):
@@ -235,6 +248,30 @@ def test_no_query_raises() -> None:
     facts.declare("a", max=var("b"))
     facts.declare("b", max=var("a"))
     assert facts.bounds(var("a")) == (0, None)
+
+
+PROGRAM = """
+from pliant.sym.expr import *
+from pliant.sym.facts import Facts
+facts = Facts()
+names = ["seq", "batch", "heads", "past", "total", "z", "a"]
+for name in names:
+    facts.declare(name, min=1)
+seq, batch, heads, past, total, z, a = map(var, names)
+facts.assume_equal(total, past + seq)
+facts.assume_product_equal([z, a], [batch, heads, seq])
+x = minimum(z*a + total, batch*heads + past//4, seq % 3) * (a + z + heads)
+print(x, facts.simplify(x), facts.bounds(x), [str(atom) for _, atom in x.terms()])
+"""
+
+
+def test_every_process_prints_the_same() -> None:
+    printed = set()
+    for seed in ("1", "2", "3"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", PROGRAM]
+        printed.add(subprocess.check_output(command, env=environment, text=True))
+    assert len(printed) == 1
 
 
 DIMS = st.integers(1, 3)

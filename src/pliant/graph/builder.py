@@ -22,9 +22,11 @@ from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
 from pliant.graph.function import Binding, Dim, Function, TensorType, Value
 from pliant.graph.operator import Operator, Operators
-from pliant.ir.tensor import Input, Tensor
+from pliant.ir.tensor import Compute, Input, Scatter, Tensor, producers
 from pliant.sym.expr import Int, IntLike, as_int
 from pliant.sym.facts import Facts
+
+Requirement = tuple[Int, Int, str]
 
 
 class Builder:
@@ -35,24 +37,63 @@ class Builder:
         self.operators = operators
         self.facts = facts or Facts()
         self.weights: dict[str, np.ndarray] = {}
+        self.origin: tuple[Span, ...] = ()  # spans of what is called without one
         self._params: list[Value] = []
         self._weight_values: dict[str, Value] = {}
         self._weight_keys: list[tuple[Value, str]] = []
         self._bindings: list[Binding] = []
         self._dims: dict[str, Dim] = {}
-        self._equalities: list[tuple[Int, Int]] = []
+        self._equalities: dict[tuple[Int, Int], str] = {}
         self._names: set[str] = set()
-        self._typed: dict[Any, tuple[TensorType, ...]] = {}
+        self._typed: dict[Any, tuple[tuple[TensorType, ...], tuple[Requirement, ...]]] = {}
+
+    @classmethod
+    def resume(
+        cls, function: Function, operators: Operators, bindings: Sequence[Binding]
+    ) -> Builder:
+        """A builder that begins with what `function` declares, and these of its bindings.
+
+        New values get names that the function does not use.
+        """
+        b = cls(function.name, operators)
+        for name, known in function.dims:
+            b.dim(name, known)
+        for left, right, message in function.equalities:
+            b._equalities[left, right] = message
+            b.facts.assume_equal(left, right)
+        b._params = list(function.params)
+        b._weight_keys = list(function.weights)
+        b._weight_values = {key: value for value, key in function.weights}
+        b._bindings = list(bindings)
+        values = [*b._params, *b._weight_values.values()]
+        b._names = {v.name for v in values} | {
+            v.name for binding in function.bindings for v in binding.outputs
+        }
+        return b
+
+    def keep(self, binding: Binding) -> None:
+        """Append a binding as it is."""
+        self._bindings.append(binding)
 
     def dim(self, name: str, known: Dim) -> None:
         """Declare a symbolic dimension."""
         self._dims[name] = known
         self.facts.declare(name, known.min, known.max, known.multiple, known.likely)
 
-    def equal(self, a: IntLike, b: IntLike) -> None:
-        """Record that two sizes are equal in every legal call; checked at run time."""
-        self._equalities.append((as_int(a), as_int(b)))
-        self.facts.assume_equal(as_int(a), as_int(b))
+    def equal(self, a: IntLike, b: IntLike, message: str = "") -> None:
+        """Record that two sizes are equal in every legal call; checked in each, unless proved.
+
+        Raises InvalidModelError, with the message, where they never are.
+        """
+        a, b = as_int(a), as_int(b)
+        message = message or f"{a} and {b} must be equal"
+        difference = self.facts.simplify(a - b)
+        if difference == 0:
+            return
+        if difference.is_const:
+            raise InvalidModelError(f"{message} (here they differ by {difference})")
+        self._equalities.setdefault((a, b), message)
+        self.facts.assume_equal(a, b)
 
     def param(self, name: str, dtype: DType, shape: Sequence[IntLike]) -> Value:
         """A tensor that comes with every call. Its name is what the user calls it."""
@@ -88,41 +129,53 @@ class Builder:
 
         Raises InvalidModelError, with the span, when the operands do not fit the definition.
         """
-        types = self._infer(op, args, attrs, span)
+        where = f"{span}: {op}: " if span else f"{op}: "
+        try:
+            types, requires = self._infer(op, args, attrs)
+            for a, b, message in requires:
+                self.equal(a, b, where + message)
+            if requires:  # they are facts now
+                types = tuple(self._simplified(t) for t in types)
+        except PliantError as error:
+            text = str(error)
+            raise type(error)(text if text.startswith(where) else where + text) from error
         outputs = tuple(Value(self._fresh(name or op), t) for t in types)
-        spans = () if span is None else (span,)
+        spans = self.origin if span is None else (span,)
         pairs = tuple(sorted(attrs.items()))
         self._bindings.append(Binding(outputs, op, tuple(args), pairs, spans))
         return outputs[0] if len(outputs) == 1 else outputs
+
+    @property
+    def bindings(self) -> Sequence[Binding]:
+        """What has been bound so far; read-only."""
+        return self._bindings
 
     def finish(self, results: Sequence[Value]) -> tuple[Function, dict[str, np.ndarray]]:
         """The function, and its weights by key."""
         function = Function(
             self.name, tuple(self._params), tuple(self._weight_keys), tuple(self._bindings),
-            tuple(results), tuple(sorted(self._dims.items())), tuple(self._equalities),
+            tuple(results), tuple(sorted(self._dims.items())),
+            tuple((a, b, message) for (a, b), message in self._equalities.items()),
         )  # fmt: skip
         return function, self.weights
 
     def _infer(
-        self, op: str, args: tuple[Any, ...], attrs: Mapping[str, Any], span: Span | None
-    ) -> tuple[TensorType, ...]:
+        self, op: str, args: tuple[Any, ...], attrs: Mapping[str, Any]
+    ) -> tuple[tuple[TensorType, ...], tuple[Requirement, ...]]:
+        """Types of the results and what must hold of the sizes."""
         operator = self.operators.get(op)
         if operator is None:
-            raise InvalidModelError(f"no operator {op!r}")
+            raise InvalidModelError("there is no such operator")
         key = (op, tuple(_type_key(a) for a in args), repr(sorted(attrs.items(), key=_by_name)))
         found = self._typed.get(key)
         if found is None:
-            try:
-                tensors = define(operator, args, attrs)
-            except PliantError as error:
-                where = f"{span}: " if span else ""
-                raise type(error)(f"{where}{op}: {error}") from error
-            found = tuple(
-                TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
-                for t in tensors
-            )
-            self._typed[key] = found
+            tensors = define(operator, args, attrs)
+            types = tuple(self._simplified(TensorType(t.dtype, t.shape)) for t in tensors)
+            found = self._typed[key] = types, requirements(tensors)
         return found
+
+    def _simplified(self, t: TensorType) -> TensorType:
+        return TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
 
     def _fresh(self, name: str) -> str:
         clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"
@@ -135,13 +188,20 @@ class Builder:
         return candidate
 
 
-def define(
-    operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]
-) -> tuple[Tensor, ...]:
+def define(operator: Operator, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """The tensor expressions of an operator applied to values of known types."""
     operands = [_operand(a, f"a{k}") for k, a in enumerate(args)]
     result = operator.define(*operands, **attrs)
     return result if isinstance(result, tuple) else (result,)
+
+
+def requirements(tensors: Sequence[Tensor]) -> tuple[Requirement, ...]:
+    """What a definition demands of the sizes, each once."""
+    found: dict[Requirement, None] = {}
+    for t in producers(tensors):
+        if isinstance(t, Compute | Scatter):
+            found |= dict.fromkeys(t.requires)
+    return tuple(found)
 
 
 def _operand(arg: Any, name: str) -> Any:

@@ -37,5 +37,3 @@ def operator_table(*families: tuple[Operator, ...]) -> dict[str, Operator]:
                 raise ValueError(f"operator {op.name!r} is defined twice")
             table[op.name] = op
     return table
-
-

@@ -1,216 +1,247 @@
-"""Expressions as Python functions of an environment: the evaluator behind the interpreters.
+"""The NumPy meaning of tensor expressions.
 
-    value = evaluator(expr, load)      load(source) -> function of (source's indices)
-    value(env)                         a NumPy scalar
+    evaluate((softmax(x, axis=1),), {x: array}, {"n": 3})  ->  [array]
 
-An environment maps names to values: loop variables, sizes and i64 scalars to Python integers,
-other scalars to NumPy scalars. Each distinct expression is translated once.
+A comprehension becomes one array expression over a grid: every axis variable is an index array
+that varies along its own dimension, reduction axes come last. What a `Select` leaves out is
+computed too, with its indices clipped, and thrown away; the mask of needed elements says where an
+access out of bounds or a violated `Guard` counts.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
-from pliant.base.dtypes import DType, i64
 from pliant.base.errors import InvalidModelError, ShapeError
-from pliant.ir.expr import (
-    Binary,
-    Bitcast,
-    Cast,
-    Const,
-    Expr,
-    Guard,
-    Index,
-    Load,
-    Reduce,
-    Select,
-    Unary,
-    Var,
-)  # fmt: skip
-from pliant.ir.scalar import (
-    COMBINER_OPS,
-    Scalar,
-    better,
-    binary_operation,
-    bitcast,
-    cast,
-    identity_of,
-    unary_operation,
-)  # fmt: skip
-from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
-from pliant.sym.expr import Int
+from pliant.ir.expr import Axis, Binary, Expr, Reduce
+from pliant.ir.scalars import Array, combine, identity, rounded, running
+from pliant.ir.scope import Scope
+from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, producers
+
+RunProgram = Callable[[Any, list[Array], Mapping[str, int]], None]
+"""Runs a loop program on the operands' arrays and then the outputs', which it fills, for the sizes
+that its buffers' extents name."""
+
+MAX_CELLS: Final = 1 << 24
+"""Larger grids are evaluated in slices along their longest output axis."""
 
 
-class Env(dict[str, Any]):
-    """Values by name; a name that is not bound is an error of the program."""
+def evaluate(
+    tensors: Sequence[Tensor],
+    inputs: Mapping[Input, npt.ArrayLike],
+    sizes: Mapping[str, int],
+    run_program: RunProgram | None = None,
+) -> list[Array]:
+    """The values of `tensors`, given those of their inputs and of the symbolic sizes.
 
-    def __missing__(self, name: str) -> Any:
-        raise InvalidModelError(f"{name!r} is used but not defined here")
-
-
-Value = Callable[[Env], Scalar]
-Number = Callable[[Env], int]
-Loader = Callable[[Any], Callable[[Env, tuple[int, ...]], Scalar]]
-
-
-class Evaluator:
-    """Translates expressions; `loader` says how an element of a source is read."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._values: dict[Expr, Value] = {}
-        self._numbers: dict[Int, Number] = {}
-
-    def value(self, expr: Expr) -> Value:
-        """The expression as a function of the environment."""
-        found = self._values.get(expr)
-        if found is None:
-            found = self._values[expr] = self._translate(expr)
-        return found
-
-    def number(self, integer: Int) -> Number:
-        """The symbolic integer as a function of the environment."""
-        found = self._numbers.get(integer)
-        if found is None:
-            found = self._numbers[integer] = self._integer(integer)
-        return found
-
-    def position(self, expr: Expr) -> Number:
-        """An i64 expression (an index) as a Python integer."""
-        if isinstance(expr, Index):
-            return self.number(expr.int_)
-        value = self.value(expr)
-        return lambda env: int(value(env))
-
-    def _translate(self, expr: Expr) -> Value:
-        match expr:
-            case Const(dtype, bits):
-                constant = from_bits(bits, dtype)
-                return lambda env: constant
-            case Index(integer):
-                number = self.number(integer)
-                return lambda env: np.int64(number(env))
-            case Var(name, dtype):
-                if dtype is i64:
-                    return lambda env: np.int64(env[name])
-                return lambda env: env[name]
-            case Load(source, indices):
-                return self._load(source, indices)
-            case Unary(op, a):
-                fn, x = unary_operation(op, a.dtype), self.value(a)
-                return lambda env: fn(x(env))
-            case Binary(op, a, b):
-                fn, x, y = binary_operation(op, a.dtype), self.value(a), self.value(b)
-                return lambda env: fn(x(env), y(env))
-            case Select(cond, a, b):
-                test, x, y = self.value(cond), self.value(a), self.value(b)
-                return lambda env: x(env) if test(env) else y(env)
-            case Cast(to, a):
-                x, source = self.value(a), a.dtype
-                return lambda env: cast(x(env), source, to)
-            case Bitcast(to, a):
-                x, source = self.value(a), a.dtype
-                return lambda env: bitcast(x(env), source, to)
-            case Guard(cond, a, _, message):
-                return _guard(self.value(cond), self.value(a), message)
-            case Reduce():
-                return self._reduce(expr)
-        raise InvalidModelError(f"cannot evaluate {type(expr).__name__}")
-
-    def _load(self, source: Any, indices: tuple[Expr, ...]) -> Value:
-        read = self._loader(source)
-        at = [self.position(i) for i in indices]
-        if len(at) == 1:
-            first = at[0]
-            return lambda env: read(env, (first(env),))
-        return lambda env: read(env, tuple([p(env) for p in at]))
-
-    def _reduce(self, expr: Reduce) -> Value:
-        axes = [(a.var, self.number(a.extent)) for a in expr.axes]
-        body = self.value(expr.body)
-        if expr.combiner in ("argmax", "argmin"):
-            return _arg_reduce(expr, axes[0], body)
-        start = identity_of(expr.combiner, expr.dtype)
-        combine = binary_operation(COMBINER_OPS[expr.combiner], expr.dtype)
-
-        def run(env: Env) -> Scalar:
-            inner, total = Env(env), start
-            for point in itertools.product(*[range(extent(env)) for _, extent in axes]):
-                for (name, _), k in zip(axes, point, strict=True):
-                    inner[name] = k
-                total = combine(total, body(inner))
-            return total
-
-        return run
-
-    def _integer(self, integer: Int) -> Number:
-        if integer.is_const:
-            value = integer.value
-            return lambda env: value
-        atom = integer.sole_atom
-        if atom is not None:
-            return self._atom(atom)
-        terms = [
-            (coefficient, [(self._atom(a), power) for a, power in factors])
-            for coefficient, factors in integer.terms()
-        ]
-
-        def run(env: Env) -> int:
-            total = 0
-            for coefficient, factors in terms:
-                for factor, power in factors:
-                    coefficient *= factor(env) if power == 1 else factor(env) ** power
-                total += coefficient
-            return total
-
-        return run
-
-    def _atom(self, atom: Atom) -> Number:
-        match atom:
-            case VarAtom(name):
-                return lambda env: env[name]
-            case DivAtom(num, den):
-                a, b = self.number(num), self.number(den)
-                return lambda env: a(env) // b(env)
-            case ModAtom(num, den):
-                a, b = self.number(num), self.number(den)
-                return lambda env: a(env) % b(env)
-            case MinAtom(args):
-                parts = [self.number(x) for x in args]
-                return lambda env: min([p(env) for p in parts])
-            case MaxAtom(args):
-                parts = [self.number(x) for x in args]
-                return lambda env: max([p(env) for p in parts])
+    `run_program` is needed where there are opaque programs. Raises ShapeError where an input has
+    the wrong shape or type, the sizes break a requirement, or a guard is violated.
+    """
+    values: dict[Tensor, Any] = {}
+    with np.errstate(all="ignore"):
+        for tensor in producers(tensors):
+            values[tensor] = _value(tensor, values, inputs, sizes, run_program)
+    return [values[t] for t in tensors]
 
 
-def from_bits(bits: int, dtype: DType) -> Scalar:
-    """The NumPy scalar with this bit pattern."""
-    return np.frombuffer(bits.to_bytes(dtype.bytes, "little"), dtype.numpy)[0]
+def _value(
+    tensor: Tensor,
+    values: Mapping[Tensor, Any],
+    inputs: Mapping[Input, npt.ArrayLike],
+    sizes: Mapping[str, int],
+    run_program: RunProgram | None,
+) -> Any:
+    match tensor:
+        case Input():
+            return _checked_input(tensor, inputs, sizes)
+        case Compute():
+            check_requirements(tensor.requires, sizes)
+            return _computed(tensor, values, sizes)
+        case Scan():
+            body = _over_grid(tensor.axes, tensor.body, values, sizes)
+            return running(
+                tensor.combiner, body, tensor.along, tensor.dtype,
+                exclusive=tensor.exclusive, reverse=tensor.reverse,
+            )  # fmt: skip
+        case Scatter():
+            check_requirements(tensor.requires, sizes)
+            return _scattered(tensor, values, sizes)
+        case Opaque():
+            if run_program is None:
+                raise InvalidModelError(f"{tensor.name}: no interpreter of loop programs was given")
+            outputs = [
+                np.zeros([d.eval(sizes) for d in shape], dtype.numpy)
+                for dtype, shape in tensor.results
+            ]
+            arrays = [values[o] for o in tensor.operands] + outputs
+            run_program(tensor.program, arrays, _program_sizes(tensor.program, arrays))
+            return outputs
+        case OpaqueOutput():
+            return values[tensor.of][tensor.index]
+    raise InvalidModelError(f"no meaning of {type(tensor).__name__}")
 
 
-def _guard(cond: Value, value: Value, message: str) -> Value:
-    def run(env: Env) -> Scalar:
-        if not cond(env):
-            raise ShapeError(message)
-        return value(env)
+def _program_sizes(program: Any, arrays: Sequence[Array]) -> dict[str, int]:
+    """A program's sizes, which its buffers have as extents."""
+    sizes: dict[str, int] = {}
+    for formal, actual in zip(program.buffers, arrays, strict=True):
+        for extent, n in zip(formal.shape, actual.shape, strict=True):
+            if str(extent) in program.sizes:
+                sizes[str(extent)] = n
+    return sizes
 
-    return run
+
+def check_requirements(requires: Sequence[tuple[Any, Any, str]], sizes: Mapping[str, int]) -> None:
+    """Raise ShapeError, with its message, for the first requirement that these sizes break."""
+    for a, b, message in requires:
+        if a.eval(sizes) != b.eval(sizes):
+            raise ShapeError(f"{message} (here {a.eval(sizes)} and {b.eval(sizes)})")
 
 
-def _arg_reduce(expr: Reduce, axis: tuple[str, Number], body: Value) -> Value:
-    name, extent = axis
+def _checked_input(
+    tensor: Input, inputs: Mapping[Input, npt.ArrayLike], sizes: Mapping[str, int]
+) -> Array:
+    array = np.asarray(inputs[tensor])
+    shape = tuple(d.eval(sizes) for d in tensor.shape)
+    if array.shape != shape or array.dtype != tensor.dtype.numpy:
+        raise ShapeError(
+            f"{tensor.name} is {array.dtype}{list(array.shape)}, not {tensor.dtype}{list(shape)}"
+        )
+    return array
 
-    def run(env: Env) -> Scalar:
-        inner, best, place = Env(env), None, 0
-        for k in range(extent(env)):
-            inner[name] = k
-            new = body(inner)
-            if best is None or better(expr.combiner, new, best):
-                best, place = new, k
-        return np.int64(place)
 
-    return run
+def _computed(tensor: Compute, values: Mapping[Tensor, Any], sizes: Mapping[str, int]) -> Array:
+    if not isinstance(tensor.body, Reduce):
+        return _over_grid(tensor.axes, tensor.body, values, sizes)
+    shape = tuple(a.extent.eval(sizes) for a in tensor.axes)
+    within = tuple(a.extent.eval(sizes) for a in tensor.body.axes)
+    if math.prod(shape) * math.prod(within) == 0:
+        return np.full(shape, identity(tensor.body.combiner, tensor.dtype), tensor.dtype.numpy)
+    reduction = tensor.body
+
+    def one_slice(scope: Scope, cells: tuple[int, ...]) -> Array:
+        return _reduced(reduction, scope, cells + within)
+
+    return _sliced(tensor.axes, reduction.axes, one_slice, values, sizes)
+
+
+def _over_grid(
+    axes: Sequence[Axis], body: Expr, values: Mapping[Tensor, Any], sizes: Mapping[str, int]
+) -> Array:
+    shape = tuple(a.extent.eval(sizes) for a in axes)
+    if math.prod(shape) == 0:
+        return np.zeros(shape, body.dtype.numpy)
+
+    def one_slice(scope: Scope, cells: tuple[int, ...]) -> Array:
+        return np.array(np.broadcast_to(scope.value(body), cells))
+
+    return _sliced(axes, (), one_slice, values, sizes)
+
+
+def _sliced(
+    axes: Sequence[Axis],
+    inner: Sequence[Axis],
+    one_slice: Callable[[Scope, tuple[int, ...]], Array],
+    values: Mapping[Tensor, Any],
+    sizes: Mapping[str, int],
+) -> Array:
+    shape = [a.extent.eval(sizes) for a in axes]
+    cells = math.prod(shape) * math.prod(a.extent.eval(sizes) for a in inner)
+    longest = max(range(len(shape)), key=shape.__getitem__, default=0)
+    step = shape[longest] if shape else 1
+    while cells > MAX_CELLS and step > 1:
+        step, cells = -(-step // 2), cells // 2
+    parts = []
+    for start in range(0, shape[longest] if shape else 1, step):
+        part = list(shape)
+        grid = _grid([*axes, *inner], sizes)
+        if shape:
+            name = axes[longest].var
+            part[longest] = min(step, shape[longest] - start)
+            window = [slice(None)] * grid[name].ndim
+            window[longest] = slice(start, start + step)
+            grid[name] = grid[name][tuple(window)]
+        parts.append(one_slice(Scope(grid, values), tuple(part)))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, longest)
+
+
+def _grid(axes: Sequence[Axis], sizes: Mapping[str, int]) -> dict[str, Array]:
+    grid: dict[str, Array] = {n: np.asarray(v, np.int64) for n, v in sizes.items()}
+    for k, axis in enumerate(axes):
+        along = [1] * len(axes)
+        along[k] = -1
+        grid[axis.var] = np.arange(axis.extent.eval(sizes), dtype=np.int64).reshape(along)
+    return grid
+
+
+def _reduced(reduction: Reduce, scope: Scope, cells: tuple[int, ...]) -> Array:
+    kept = len(cells) - len(reduction.axes)
+    body = reduction.body
+    if reduction.combiner == "sum" and body.dtype.is_float and _is_product(body):
+        a, b = (_spread(scope.value(f), len(cells)) for f in (body.a, body.b))
+        return rounded(_contracted(a, b, cells, kept), body.dtype)
+    full = np.broadcast_to(scope.value(body), cells)
+    return combine(reduction.combiner, full, tuple(range(kept, len(cells))), reduction.dtype)
+
+
+def _is_product(body: Expr) -> TypeGuard[Binary]:
+    return isinstance(body, Binary) and body.op == "mul"
+
+
+def _spread(a: Array, rank: int) -> Array:
+    return a.reshape((1,) * (rank - a.ndim) + a.shape)
+
+
+def _contracted(a: Array, b: Array, cells: tuple[int, ...], kept: int) -> Array:
+    """The sum of a*b over the trailing dimensions, in f64, by a matrix product where possible."""
+    letters_a = [d for d, n in enumerate(a.shape) if n != 1]
+    letters_b = [d for d, n in enumerate(b.shape) if n != 1]
+    out = [d for d in range(kept) if d in letters_a or d in letters_b]
+    sum_ = np.einsum(
+        a.reshape([a.shape[d] for d in letters_a]).astype(np.float64), letters_a,
+        b.reshape([b.shape[d] for d in letters_b]).astype(np.float64), letters_b,
+        out, optimize=True,
+    )  # fmt: skip
+    # A reduction axis that neither factor depends on repeats the same product.
+    repeats = math.prod(
+        n for d, n in enumerate(cells) if d >= kept and d not in letters_a and d not in letters_b
+    )
+    shape = [cells[d] if d in out else 1 for d in range(kept)]
+    return np.array(np.broadcast_to((sum_ * repeats).reshape(shape), cells[:kept]))
+
+
+def _scattered(tensor: Scatter, values: Mapping[Tensor, Any], sizes: Mapping[str, int]) -> Array:
+    result: Array = np.array(values[tensor.base])
+    box = tuple(a.extent.eval(sizes) for a in tensor.axes)
+    if math.prod(box) == 0:
+        return result
+    scope = Scope(_grid(tensor.axes, sizes), values)
+    needed: Array | None = None
+    if tensor.skip is not None:
+        needed = np.broadcast_to(~scope.value(tensor.skip), box)
+    keep = np.ones(box, bool) if needed is None else needed
+    at = [np.broadcast_to(scope.value(w, needed), box)[keep] for w in tensor.where]
+    value = np.broadcast_to(scope.value(tensor.value, needed), box)[keep]
+    for place, extent in zip(at, result.shape, strict=True):
+        if np.any((place < 0) | (place >= extent)):
+            raise InvalidModelError(f"{tensor.name}: stores outside its base")
+    _STORES[tensor.combiner](result, tuple(at), value)
+    return result
+
+
+def _set(result: Array, at: tuple[Array, ...], value: Array) -> None:
+    result[at] = value
+
+
+_STORES: Final[Mapping[str, Callable[[Array, tuple[Array, ...], Array], None]]] = {
+    "set": _set,
+    "add": lambda result, at, value: np.add.at(result, at, value),
+    "mul": lambda result, at, value: np.multiply.at(result, at, value),
+    "max": lambda result, at, value: np.maximum.at(result, at, value),
+    "min": lambda result, at, value: np.minimum.at(result, at, value),
+}

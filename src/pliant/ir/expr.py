@@ -21,7 +21,7 @@ bf16 arithmetic is done in f32 and rounded after every operator. Integers wrap.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import ml_dtypes
@@ -64,11 +64,15 @@ COMBINERS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin
 class Expr(Node):
     """A scalar value of type `dtype`."""
 
-    dtype_: ClassVar[Any]
+    _extra_slots: ClassVar[tuple[str, ...]] = ("_dtype",)  # where it follows from the operands
+    _dtype: ClassVar[DType]
 
     @property
     def dtype(self) -> DType:
-        raise NotImplementedError
+        return self._dtype
+
+    def _typed(self, dtype: DType) -> None:
+        object.__setattr__(self, "_dtype", dtype)
 
     def __add__(self, other: Any) -> Expr:
         return _binary("add", self, other)
@@ -202,10 +206,7 @@ class Unary(Expr):
         needs_float = self.op in FLOAT_UNARY or self.op in ("isnan", "isinf")
         if needs_float and not self.a.dtype.is_float:
             raise InvalidModelError(f"{self.op} needs a float, not {self.a.dtype}")
-
-    @property
-    def dtype(self) -> DType:
-        return boolean if self.op in ("isnan", "isinf") else self.a.dtype
+        self._typed(boolean if self.op in ("isnan", "isinf") else self.a.dtype)
 
 
 class Binary(Expr):
@@ -218,10 +219,7 @@ class Binary(Expr):
             raise InvalidModelError(f"no binary operator {self.op!r}")
         if self.a.dtype is not self.b.dtype:
             raise InvalidModelError(f"{self.op} of {self.a.dtype} and {self.b.dtype}: cast first")
-
-    @property
-    def dtype(self) -> DType:
-        return boolean if self.op in COMPARISONS else self.a.dtype
+        self._typed(boolean if self.op in COMPARISONS else self.a.dtype)
 
 
 class Select(Expr):
@@ -234,10 +232,7 @@ class Select(Expr):
             raise InvalidModelError(
                 f"select({self.cond.dtype}, {self.a.dtype}, {self.b.dtype}) is ill-typed"
             )
-
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+        self._typed(self.a.dtype)
 
 
 class Cast(Expr):
@@ -269,9 +264,8 @@ class Guard(Expr):
     kind: str
     message: str
 
-    @property
-    def dtype(self) -> DType:
-        return self.value.dtype
+    def __post_init__(self) -> None:
+        self._typed(self.value.dtype)
 
 
 class Axis(Node):
@@ -296,10 +290,7 @@ class Reduce(Expr):
             raise InvalidModelError(f"no reduction {self.combiner!r}")
         if self.combiner in ("any", "all") and self.body.dtype is not boolean:
             raise InvalidModelError(f"{self.combiner} of {self.body.dtype}")
-
-    @property
-    def dtype(self) -> DType:
-        return i64 if self.combiner in ("argmax", "argmin") else self.body.dtype
+        self._typed(i64 if self.combiner in ("argmax", "argmin") else self.body.dtype)
 
 
 def const(value: int | float | bool, dtype: DType) -> Const:
@@ -356,7 +347,7 @@ def loads_of(root: Node) -> Iterator[Load]:
     return (n for n in walk(root) if isinstance(n, Load))
 
 
-def substitute(root: Any, sizes: dict[str, IntLike]) -> Any:
+def substitute(root: Any, sizes: Mapping[str, IntLike]) -> Any:
     """Replace symbolic integer variables in every `Index` (and axis extent) below `root`."""
     if not sizes:
         return root

@@ -78,6 +78,11 @@ def bitcast(value: Scalar, source: DType, to: DType) -> Scalar:
     return np.frombuffer(np.asarray(value, source.numpy).tobytes(), to.numpy)[0]
 
 
+def from_bits(bits: int, dtype: DType) -> Scalar:
+    """The NumPy scalar with this bit pattern."""
+    return np.frombuffer(bits.to_bytes(dtype.bytes, "little"), dtype.numpy)[0]
+
+
 def wrap(value: int, dtype: DType) -> Scalar:
     """A Python integer modulo 2**bits."""
     bits = dtype.bits

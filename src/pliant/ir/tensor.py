@@ -26,9 +26,25 @@ from pliant.ir.node import Node
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 __all__ = [
-    "Compute", "Input", "Opaque", "OpaqueOutput", "Scan", "Scatter", "Tensor", "compute",
-    "all_of", "inputs_of", "own_nodes", "placeholder", "producers", "reduce", "scan", "scatter",
-    "select", "sources", "within",
+    "Compute",
+    "Input",
+    "Opaque",
+    "OpaqueOutput",
+    "Scan",
+    "Scatter",
+    "Tensor",
+    "all_of",
+    "compute",
+    "inputs_of",
+    "own_nodes",
+    "placeholder",
+    "producers",
+    "reduce",
+    "scan",
+    "scatter",
+    "select",
+    "sources",
+    "within",
 ]  # fmt: skip
 
 
@@ -144,7 +160,7 @@ class Scatter(Tensor):
 
     `combiner`: "set" (the last one wins), "add", "mul", "max", "min". `where` gives one i64 index
     for every dimension of `base`; they must be in range (use `Guard`). With `skip`, places
-    where the condition `skip` holds are left out instead.
+    where the condition `skip` holds are left out instead. `requires`: as in `Compute`.
     """
 
     label: str
@@ -154,6 +170,7 @@ class Scatter(Tensor):
     combiner: str
     value: Expr
     skip: Expr | None = None
+    requires: tuple[tuple[Int, Int, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -171,8 +188,9 @@ class Scatter(Tensor):
 class Opaque(Tensor):
     """Outputs of a loop program given in full (`program` is a `pliant.loop` function).
 
-    The program takes the operands' buffers, then the outputs' buffers, in order. Not a value by
-    itself: its results are `OpaqueOutput`s.
+    The program takes the operands' buffers, then the outputs' buffers, in order. Its sizes are its
+    own: each is the extent of some buffer, and has the value that this tensor's dimension has. Not
+    a value by itself: its results are `OpaqueOutput`s.
     """
 
     label: str
@@ -262,6 +280,7 @@ def scatter(
     combiner: str = "set",
     skip: Callable[..., Expr] | None = None,
     name: str = "scatter",
+    requires: Sequence[tuple[Int, Int, str]] = (),
 ) -> Scatter:
     """For every j in the box `extents`: `out[where(j)] combiner= value(j)` on a copy of `base`."""
     axes = _axes("_i", extents)
@@ -269,7 +288,7 @@ def scatter(
     places = tuple(as_expr(w, i64) for w in where(*at))
     return Scatter(
         name, base, axes, places, combiner, as_expr(value(*at), base.dtype),
-        None if skip is None else skip(*at),
+        None if skip is None else skip(*at), tuple(requires),
     )  # fmt: skip
 
 
@@ -360,10 +379,5 @@ def own_nodes(expr: Expr) -> Iterator[Node]:
                 stack.append(child)
 
 
-
-
 def _axes(prefix: str, extents: Sequence[IntLike]) -> tuple[Axis, ...]:
     return tuple(Axis(f"{prefix}{k}", as_int(e)) for k, e in enumerate(extents))
-
-
-

@@ -147,8 +147,8 @@ class _Lowering:
         (here,) = nest.at(r.axes)
         old = Load(best, at)
         largest = r.combiner == "argmax"
-        better = Binary("lt", old, value) if largest else Binary("lt", value, old)
-        tie = Binary("eq", value, old)
+        better: Expr = Binary("lt", old, value) if largest else Binary("lt", value, old)
+        tie: Expr = Binary("eq", value, old)
         if value.dtype.is_float:
             nan, old_nan = Unary("isnan", value), Unary("isnan", old)
             better = better | (nan & ~old_nan)
@@ -214,8 +214,7 @@ class _Lowering:
                 given |= dict.fromkeys(free, have)
         body = subst(body, given)
         table: dict[Node, Any] = {
-            subst(formal, given): real
-            for formal, real in zip(program.buffers, actual, strict=True)
+            subst(formal, given): real for formal, real in zip(program.buffers, actual, strict=True)
         }
         return transform(body, lambda node: node, table)  # type: ignore[no-any-return]
 
@@ -251,9 +250,8 @@ class _Nest:
     def block(
         self, body: Stmt, init: Stmt | None = None, notes: tuple[tuple[str, Any], ...] = ()
     ) -> Stmt:
-        inside = {a.var: var(self.iters[a.var]) for a, _ in self.axes}
         around = {a.var: var(v) for (a, _), v in zip(self.axes, self.loops, strict=True)}
-        iters = tuple(Iter(self.iters[a.var], a.extent.subs(inside), k) for a, k in self.axes)
+        iters = tuple(Iter(self.iters[a.var], a.extent.subs(around), k) for a, k in self.axes)
         made = Block(self.name, iters, tuple(map(var, self.loops)), body, init, None, notes)
         extents = [a.extent.subs(around) for a, _ in self.axes]
         return for_(list(zip(self.loops, extents, strict=True)), made)

@@ -10,18 +10,21 @@ a correct program gives the same result in any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from pliant.base import errors
 from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError, PliantError
-from pliant.ir.evaluate import Env, Evaluator, Number, Value
+from pliant.ir.evaluator import Env, Evaluator, Number, Value
 from pliant.ir.expr import Expr
 from pliant.ir.scalar import Scalar, poison
+from pliant.loop.lower_init import lower_init
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -39,6 +42,8 @@ from pliant.loop.stmt import (
     Store,
     While,
 )  # fmt: skip
+
+STACK_LIMIT: Final = 200_000
 
 Callee = Callable[..., object] | Function
 Order = Callable[[range], Iterable[int]]
@@ -74,7 +79,7 @@ def interpret(
         sizes = dict(zip(function.sizes, sizes, strict=True))
     memories = [_memory_of(a, b) for a, b in zip(arrays, function.buffers, strict=True)]
     session = _Session(callees or {}, traffic, order)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _deep_stack():
         session.call(function, memories, [int(sizes[s]) for s in function.sizes], prefix="")
 
 
@@ -114,12 +119,13 @@ class _Session:
         translator = self.translated.get(function)
         if translator is None:
             translator = self.translated[function] = _Translator(self, prefix)
+            translator.body = lower_init(function).body
         env = Env(zip(function.sizes, sizes, strict=True))
         outer = dict(translator.places)
         for buffer, memory in zip(function.buffers, memories, strict=True):
             translator.enter(buffer, memory, env)
         try:
-            translator.statement(function.body)(env)
+            translator.statement(translator.body)(env)
         finally:
             for buffer in function.buffers:
                 translator.leave(buffer)
@@ -132,6 +138,7 @@ class _Translator:
     def __init__(self, session: _Session, prefix: str) -> None:
         self.session = session
         self.prefix = prefix
+        self.body: Stmt = Nop()
         self.places: dict[Buffer, _Place] = {}
         self._evaluator = Evaluator(self._loader)
         self._statements: dict[Stmt, Run] = {}
@@ -243,7 +250,6 @@ class _Translator:
         extents = [number(i.extent) for i in stmt.iters]
         bindings = [number(b) for b in stmt.bindings]
         where = None if stmt.where is None else self._value(stmt.where)
-        init = None if stmt.init is None else self.statement(stmt.init)
         body = self.statement(stmt.body)
 
         def run(env: Env) -> None:
@@ -253,15 +259,11 @@ class _Translator:
                 inner[it.var] = k
             if where is not None and not where(inner):
                 return
-            first = True
             for it, extent, k in zip(stmt.iters, extents, values, strict=True):
                 if not 0 <= k < extent(env):
                     raise IndexError(
                         f"block {stmt.name}: {it.var} = {k} is outside [0, {extent(env)})"
                     )
-                first &= it.kind != "R" or k == 0
-            if init is not None and first:
-                init(inner)
             body(inner)
 
         return run
@@ -354,6 +356,17 @@ class _Translator:
         if not 0 <= offset <= len(place.memory.flat):
             raise IndexError(f"address of {buffer.name}{at} is outside its memory")
         return _Memory(place.memory.flat, offset)
+
+
+@contextmanager
+def _deep_stack() -> Iterator[None]:
+    """Room for long chains of scopes: calls of Python functions take no C stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, STACK_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def error_class(name: str) -> type[PliantError]:

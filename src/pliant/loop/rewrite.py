@@ -17,6 +17,7 @@ from pliant.loop.stmt import (
     Alloc,
     Block,
     Buffer,
+    BufferRef,
     For,
     Function,
     If,
@@ -31,20 +32,28 @@ from pliant.loop.stmt import (
 )
 from pliant.sym.expr import Int, IntLike, as_int, var
 
-N = TypeVar("N")
+N = TypeVar("N", bound=Node)
 
 
 def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
     """Replace integer variables everywhere below `root`: indices, extents, bindings, shapes."""
-    if not sizes:
-        return root
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Var) and node.type is i64 and node.name in sizes:
+            return Index(as_int(sizes[node.name]))
+        return node
+
+    return _subst_ints(root, sizes, visit) if sizes else root
+
+
+def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], Any]) -> N:
+    """Replace integer variables where expressions of the integer algebra are; `other` sees the rest
+    (a `Var` may be a `Let`'s own, which stays a name)."""
 
     def visit(node: Any) -> Any:
         match node:
             case Index():
                 return Index(node.int_.subs(sizes))
-            case Var() if node.type is i64 and node.name in sizes:
-                return Index(as_int(sizes[node.name]))
             case For() | Iter() | Axis():
                 return node.replace(extent=node.extent.subs(sizes))
             case Block():
@@ -54,9 +63,9 @@ def subst(root: N, sizes: Mapping[str, IntLike]) -> N:
                     shape=tuple(d.subs(sizes) for d in node.shape),
                     strides=tuple(d.subs(sizes) for d in node.strides),
                 )
-        return node
+        return other(node)
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 def rename(
@@ -80,8 +89,9 @@ def rename(
                 return node.replace(name=buffer_names[node.name])
         return node
 
-    renamed: N = transform(root, visit)  # type: ignore[type-var]
-    return subst(renamed, {old: var(new) for old, new in variables.items()})
+    renamed: N = transform(root, visit)
+    sizes = {old: var(new) for old, new in variables.items()}
+    return _subst_ints(renamed, sizes, lambda node: node)
 
 
 class Names:
@@ -133,7 +143,7 @@ def _bound(s: Stmt) -> tuple[list[str], list[str], list[str]]:
 
 
 def copy_of(root: Stmt, names: Names, suffix: str) -> tuple[Stmt, dict[str, str]]:
-    """`root` with fresh names for all that it binds, and what became of its variables and blocks."""
+    """`root` with fresh names for all that it binds, and what became of the old ones."""
     variables: dict[str, str] = {}
     blocks: dict[str, str] = {}
     buffers: dict[str, str] = {}
@@ -193,7 +203,7 @@ def map_stmts(root: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         match node:
             case Seq():
                 node = seq(*node.stmts)
-            case (For() | Alloc() | Let()) if isinstance(node.body, Nop):
+            case For() | Alloc() | Let() if isinstance(node.body, Nop):
                 node = Nop()
         return fn(node)
 
@@ -208,13 +218,14 @@ def replace_loads(root: N, buffer: Buffer, fn: Callable[[tuple[Expr, ...]], Expr
             return fn(node.indices)
         return node
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 def replace_buffer(
     root: N, old: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 ) -> N:
-    """Loads, stores and addresses of `old` become ones of `new` at `place(indices)`."""
+    """Loads, stores, addresses and the allocation of `old` become ones of `new`, at
+    `place(indices)`."""
 
     def visit(node: Any) -> Any:
         match node:
@@ -222,11 +233,13 @@ def replace_buffer(
                 return Load(new, place(node.indices))
             case Store() if node.buffer is old:
                 return Store(new, place(node.indices), node.value)
-        if type(node).__name__ == "BufferRef" and node.buffer is old:
-            return type(node)(new, place(node.indices))
+            case BufferRef() if node.buffer is old:
+                return BufferRef(new, place(node.indices))
+            case Alloc() if node.buffer is old:
+                return Alloc(new, node.body)
         return node
 
-    return transform(root, visit)  # type: ignore[type-var, return-value]
+    return transform(root, visit)  # type: ignore[no-any-return]
 
 
 # ---- conditions

@@ -15,8 +15,10 @@ Vectorized loops mean single program, multiple lanes: the body runs for all valu
 at once, a buffer allocated inside is private to each lane, and loops inside must be uniform.
 
 A block's iterators are its own names; `bindings` say what they are in terms of the loops around.
-"S" iterators are data parallel, "R" reduce, "O" must run in order. `init` runs at the first
-iteration of the "R" iterators. Nothing runs where the predicate `where` is false.
+"S" iterators are data parallel, "R" reduce, "O" must run in order. `init` runs once for all values
+of the "R" iterators, before the first of them, and also where there are none (`lower_init` makes
+that explicit). Nothing runs where the predicate `where` is false; for `init` only those parts of
+it count that do not depend on loops that the "R" iterators are bound to.
 """
 
 from __future__ import annotations
@@ -92,6 +94,10 @@ class For(Stmt):
     kind: str = "serial"
     notes: tuple[tuple[str, Any], ...] = ()
 
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
+        return repr(args[4])
+
 
 class Iter(Node):
     """An iterator of a block: 0 <= var < extent; kind "S", "R" or "O"."""
@@ -110,6 +116,10 @@ class Block(Stmt):
     where: Expr | None = None
     notes: tuple[tuple[str, Any], ...] = ()
     spans: tuple[Span, ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:
+        return repr(args[6])
 
     def __post_init__(self) -> None:
         if len(self.iters) != len(self.bindings):
@@ -190,6 +200,10 @@ class Function(Node):
     sizes: tuple[str, ...]
     body: Stmt
     notes: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> str:
+        return repr(args[4])
 
 
 def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:

@@ -1,10 +1,10 @@
 """What a comprehension does, derived from its accesses (Relax §pattern kinds, never a table).
 
-    copy         body is one load at affine places: a view of other memory
-    map          no reduction: elementwise, broadcast, gather, padded …
-    contraction  sum of products of two loads, each with iterators of its own
-    reduction    anything else with a `Reduce`: sums, pools, depthwise windows
-    scan, scatter, opaque
+copy         body is one load at affine places: a view of other memory
+map          no reduction: elementwise, broadcast, gather, padded …
+contraction  sum of products of two loads, each with iterators of its own
+reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+scan, scatter, opaque
 """
 
 from __future__ import annotations
@@ -90,49 +90,38 @@ def contraction(tensor: Compute) -> Contraction | None:
         return None
     own = [[v for v in outer if v in uses[k] and v not in uses[1 - k]] for k in (0, 1)]
     batch = [v for v in outer if v in uses[0] and v in uses[1]]
-    if not own[0] or not own[1] or len(own[0]) + len(own[1]) + len(batch) != len(outer):
+    if not own[0] or not own[1]:
         return None
+    idle = [v for v in outer if v not in uses[0] and v not in uses[1]]  # of extent 1
     b = _b_operand(sides, own, outer)
     if b is None:
         return None
     a = 1 - b
     la, lb = loads[a], loads[b]
     assert la is not None and lb is not None
-    if any(not _separable(la, v) or not _separable(lb, v) for v in batch):
-        return None
     return Contraction(
-        tuple(batch), tuple(own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
+        tuple(batch), (*idle, *own[a]), tuple(own[b]), tuple(inner), la, lb, sides[a], sides[b]
     )
 
 
 def _b_operand(sides: tuple[Expr, Expr], own: list[list[str]], outer: list[str]) -> int | None:
-    """Which factor is to be packed: a plain load (perhaps cast). Prefers the second one unless it
-    is padded; the first if only that is plain."""
+    """Which factor is to be packed: a plain load (perhaps cast). Of two plain ones, that with fewer
+    iterators of its own (a weight has one, activations have batch and space); then the one that
+    owns the last output axis, so that stores are contiguous."""
     plain = [_is_plain(s) for s in sides]
-    if plain[0] and plain[1]:  # the owner of the last axis makes stores contiguous
-        last = outer[-1]
-        return 0 if last in own[0] and not _windowed(sides[0]) else 1 if last in own[1] else 1
+    if plain[0] and plain[1]:
+        if len(own[0]) != len(own[1]):
+            return 0 if len(own[0]) < len(own[1]) else 1
+        return 0 if outer[-1] in own[0] else 1
     if plain[1]:
         return 1
     return 0 if plain[0] else None
-
-
-def _windowed(side: Expr) -> bool:
-    """An index mixes two iterators, as in a convolution's input."""
-    load = _only_load(side)
-    assert load is not None
-    return any(isinstance(i, Index) and len(i.int_.names) > 1 for i in load.indices)
 
 
 def _is_plain(side: Expr) -> bool:
     while isinstance(side, Cast):
         side = side.a
     return isinstance(side, Load) and all(isinstance(i, Index) for i in side.indices)
-
-
-def _separable(load: Load, name: str) -> bool:
-    """The iterator stands alone in one index (a quotient, as in grouped heads, also counts)."""
-    return any(isinstance(i, Index) and i.int_.names == {name} for i in load.indices)
 
 
 def _only_load(side: Expr) -> Load | None:
@@ -153,7 +142,7 @@ def cost_of(x: Expr) -> int:
     """Rough arithmetic per element: how dear it is to compute twice."""
     dear = {"exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "sqrt", "rsqrt"}
     return sum(
-        8 if getattr(n, "op", "") in dear else 1 for n in own_nodes(x) if isinstance(n, Binary | Expr)
+        8 if getattr(n, "op", "") in dear else 1
+        for n in own_nodes(x)
+        if isinstance(n, Binary | Expr)
     )
-
-

@@ -13,8 +13,17 @@ from typing import Any
 
 from pliant.ir.expr import Axis, Expr, Index, Load
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
-from pliant.ir.tensor import sources
+from pliant.ir.tensor import (
+    Compute,
+    Input,
+    Opaque,
+    OpaqueOutput,
+    Scan,
+    Scatter,
+    Tensor,
+    own_nodes,
+    sources,
+)
 from pliant.lower.groups import Group
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.pack import Plan
@@ -60,8 +69,18 @@ class Launch:
     stages: tuple[str, ...]
 
 
-def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> Launch:
-    """The canonical kernel of a group, and its arguments."""
+def outline(
+    group: Group,
+    orders: dict[str, Order],
+    plans: dict[str, Plan],
+    *,
+    constant_extents: bool = False,
+) -> Launch:
+    """The canonical kernel of a group, and its arguments.
+
+    With `constant_extents`, constants stay constants however large: a kernel for each size, to
+    measure what sizes known only at run time cost.
+    """
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
     for m in group.members:
@@ -70,7 +89,7 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
                 externals.setdefault(source.name, source)
     names = dict(members)
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
-    sizes = _Sizes()
+    sizes = _Sizes(constant_extents)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
@@ -82,9 +101,7 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
         renamed[name] = Input(
             names[name], tensor.dtype, tuple(sizes.rename(d) for d in tensor.shape)
         )
-    canon = tuple(
-        (names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members
-    )
+    canon = tuple((names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members)
     strides = tuple(
         (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
         for n, i in renamed.items()
@@ -105,11 +122,8 @@ def outline(group: Group, orders: dict[str, Order], plans: dict[str, Plan]) -> L
     )  # fmt: skip
 
 
-def _inputs(tensor: Tensor) -> Iterator[Tensor]:
-    for source in sources(tensor):
-        if isinstance(source, Opaque):
-            continue
-        yield source
+def _inputs(tensor: Tensor) -> Iterator[Input]:
+    return (s for s in sources(tensor) if isinstance(s, Input))
 
 
 def _extents(tensor: Tensor) -> Iterator[Int]:
@@ -125,7 +139,8 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, constant_extents: bool) -> None:
+        self._constant_extents = constant_extents
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
         self._memo: dict[Int, Int] = {}
@@ -144,6 +159,8 @@ class _Sizes:
 
     def note_extent(self, x: Int) -> None:
         """Make the constant `x` a parameter wherever it appears from now on."""
+        if self._constant_extents:
+            return
         if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
             self._constants[x.value] = self._parameter(x)
 
@@ -172,7 +189,9 @@ class _Sizes:
             return var(atom.name)
         if any(n.startswith("_") for n in atom_names(atom)):
             return rebuild_atom(atom, self.rename)
-        whole = as_int(0) + (var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same))
+        whole = as_int(0) + (
+            var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)
+        )
         found = self._atoms[atom] = self._parameter(whole)
         return found
 
@@ -213,6 +232,7 @@ def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> 
                 axes=axes(tensor.axes),
                 where=tuple(_rename_expr(w, renamed, sizes) for w in tensor.where),
                 value=_rename_expr(tensor.value, renamed, sizes),
+                requires=(),
                 skip=None if tensor.skip is None else _rename_expr(tensor.skip, renamed, sizes),
             )
         case Opaque():

@@ -15,9 +15,9 @@ from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
-from pliant.lower.layout import Order, choose_layouts
+from pliant.lower.layout import Order, choose_layouts, relay
 from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
-from pliant.lower.pack import pack_contractions
+from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.sym.facts import Facts
 
@@ -58,13 +58,17 @@ def facts_of(function: GraphFunction) -> Facts:
     return facts
 
 
-def lower_function(function: GraphFunction, operators: Operators, columns: int) -> Split:
-    """`columns` is the width of a packed panel."""
+def lower_function(
+    function: GraphFunction, operators: Operators, columns: int, *, constant_extents: bool = False
+) -> Split:
+    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`."""
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
     inline_copies(s)
     orders = choose_layouts(s)
+    relay(s, orders)
     plans = pack_contractions(s, orders, columns)
+    inline_into_packs(s)
     early = _constant_stages(s)
     prepared = _crossing(s, early)
     groups_early: list[Group] = []
@@ -79,9 +83,10 @@ def lower_function(function: GraphFunction, operators: Operators, columns: int) 
         prepare = _lower_part(
             function.replace(name=f"{function.name}_prepare", params=(), dims=(), equalities=()),
             s, groups_early, orders, plans, prepared, [v.name for v, _ in function.weights],
+            constant_extents,
         )  # fmt: skip
     used = _used_weights(groups_main, s, prepared)
-    main = _lower_part(function, s, groups_main, orders, plans, s.results, used)
+    main = _lower_part(function, s, groups_main, orders, plans, s.results, used, constant_extents)
     return Split(prepare, main, prepared)
 
 
@@ -107,9 +112,9 @@ def _constant_stages(s: Stages) -> set[str]:
     out: set[str] = set()
     for name, stage in s.stages.items():
         constant = all(i in known or i in out for i in stage.inputs)
-        if constant and stage.inputs and not any(d.names for d in stage.tensor.shape):
-            if name not in s.results and not _symbolic(stage):
-                out.add(name)
+        fixed = not any(d.names for d in stage.tensor.shape) and not _symbolic(stage)
+        if constant and stage.inputs and fixed and name not in s.results:
+            out.add(name)
     return out
 
 
@@ -155,13 +160,14 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
-    plans: dict[str, object], results: tuple[str, ...], weights: list[str],
+    plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
+    constant_extents: bool,
 ) -> Lowered:  # fmt: skip
     kernels: dict[str, Spec] = {}
     symbols: dict[Spec, str] = {}
     launches: list[tuple[str, Launch]] = []
     for g in groups:
-        launch = outline(g, orders, plans)  # type: ignore[arg-type]
+        launch = outline(g, orders, plans, constant_extents=constant_extents)
         symbol = symbols.get(launch.spec)
         if symbol is None:
             symbol = symbols[launch.spec] = kernel_symbol(launch.spec)

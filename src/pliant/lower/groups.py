@@ -5,8 +5,8 @@ allow, else begins a kernel of its own. Since all others that it reads from are 
 can arise.
 
     map           elementwise work over one space
-    row           a space split in rows: reductions along the trailing dimensions, maps over the space
-                  and over the rows (softmax, normalisations), all in one pass over each row
+    row           a space split in rows: reductions along the trailing dimensions, maps over the
+                  space and over the rows (softmax, normalisations), row by row
     contraction   a product and the maps that follow it
     reduction     any other reduction and the maps that follow it
     serial        scans, scatters, opaque programs
@@ -14,11 +14,12 @@ can arise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pliant.ir.expr import Index, Load, Reduce
-from pliant.ir.tensor import Compute, OpaqueOutput, own_nodes
+from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
 from pliant.lower.access import Kind, classify, is_identity
 from pliant.lower.layout import Order
 from pliant.lower.stages import Stage, Stages
@@ -138,13 +139,13 @@ def _join_map(g: Group, stage: Stage, tensor: Compute, orders: dict[str, Order])
     return all(is_identity(n, tensor) for n in loads)
 
 
-def _is_row_shape(g: Group, tensor: object) -> bool:
+def _is_row_shape(g: Group, tensor: Tensor) -> bool:
     """A value per row. A space without columns is never taken for rows."""
     shape = tuple(g.space[d] for d in g.order[: g.rows])
-    return g.rows < len(g.space) and tensor.shape == shape  # type: ignore[attr-defined]
+    return g.rows < len(g.space) and tensor.shape == shape
 
 
-def _fits_row(g: Group, load: Load, tensor: Compute, inside: dict[str, object]) -> bool:
+def _fits_row(g: Group, load: Load, tensor: Compute, inside: Mapping[str, Tensor]) -> bool:
     """The load reads its own element of the space, or the value of its own row."""
     if is_identity(load, tensor):
         return True

@@ -22,7 +22,17 @@ from pliant.ir.expr import Binary, Expr, Index, Load, Var
 from pliant.ir.node import Node
 from pliant.ir.tensor import Input
 from pliant.loop.stmt import (
-    Alloc, Buffer, BufferRef, Check, Function, Invoke, Let, Stmt, buffer, compact_strides, seq,
+    Alloc,
+    Buffer,
+    BufferRef,
+    Check,
+    Function,
+    Invoke,
+    Let,
+    Stmt,
+    buffer,
+    compact_strides,
+    seq,
 )  # fmt: skip
 from pliant.lower.canonical import Launch
 from pliant.lower.memory import MemoryPlan
@@ -69,7 +79,7 @@ class _Host:
     def build(self, launches: Sequence[tuple[str, Launch]]) -> Function:
         calls = seq(*(self._call(symbol, launch) for symbol, launch in launches))
         body: Stmt = calls
-        if not (self.memory.total.is_const and self.memory.total.value == 0):
+        if self.memory.offsets:
             body = Alloc(self.arena, body)
         for b in reversed(self.outputs):
             body = Alloc(b, body)
@@ -136,7 +146,9 @@ class _Host:
                     lets.append((unknown[0], Index((var(raw) - split[1]) // split[0])))
                     source[unknown[0]] = f"{p.name}: dim {d}"
                     again = True
-        missing = sorted({n for p in self.graph.params for e in p.shape for n in e.names} - set(source))
+        missing = sorted(
+            {n for p in self.graph.params for e in p.shape for n in e.names} - set(source)
+        )
         if missing:
             raise InvalidModelError(
                 f"{self.graph.name}: the sizes {', '.join(missing)} do not follow from the inputs' "
@@ -176,5 +188,3 @@ def _check(cond: Expr, message: str, values: tuple[Expr, ...]) -> Stmt:
 
 def _buffer(name: str, type_: Input, scope: str) -> Buffer:
     return Buffer(name, type_.dtype, type_.dims, compact_strides(type_.dims), scope)
-
-

@@ -3,15 +3,15 @@
     t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
     u[i, j] = exp(t[i, j])
 
-The same for stages that load nothing (constants, iotas). A copy that is a result, or that is read by
-something other than a comprehension, is also kept.
+The same for stages that load nothing (constants, iotas). A copy that is a result, or that
+something other than a comprehension reads, is also kept.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pliant.ir.expr import Expr, Index, Load, Select, substitute
+from pliant.ir.expr import Expr, Index, Load, Reduce, Select, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import cost_of, is_copy
@@ -29,7 +29,7 @@ def inline_copies(s: Stages) -> None:
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute):
-            tensor = simplify_indices(_through(tensor, bodies), s.facts)
+            tensor = simplify_indices(through(tensor, bodies), s.facts)
             if tensor is not stage.tensor:
                 s.stages[name] = Stage(name, tensor, stage.op, stage.spans)
             if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
@@ -42,12 +42,12 @@ def _is_free(tensor: Compute) -> bool:
     return not loads and not tensor.reduce_axes and cost_of(tensor.body) <= MAX_FREE_COST
 
 
-def _through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
+def through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
     """`tensor` with loads from the given stages replaced by what these read."""
 
     def visit(node: Node) -> Node:
         if isinstance(node, Load) and node.source.name in bodies:
-            inner = read_through(bodies[node.source.name], node.indices)
+            inner = readthrough(bodies[node.source.name], node.indices)
             return node if inner is None else inner
         return node
 
@@ -55,7 +55,7 @@ def _through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:
     return tensor if body is tensor.body else tensor.replace(body=body)
 
 
-def read_through(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
+def readthrough(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
     """The value of `producer` at `indices`; None where an index cannot be expressed."""
     ints = {}
     values = {}
@@ -87,7 +87,9 @@ def read_through(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
 
 
 def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
-    """Simplify every index under the ranges of the axes; drop selections that always hold."""
+    """Simplify every index under the ranges of the axes; drop selections that always hold, and
+    reductions over a single element."""
+    tensor = _without_unit_reductions(tensor)
     local = facts.copy()
     for axis in (*tensor.axes, *tensor.reduce_axes):
         local.declare_index(axis.var, axis.extent)
@@ -103,3 +105,15 @@ def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
 
     body = transform(tensor.body, visit)
     return tensor if body is tensor.body else tensor.replace(body=body)
+
+
+def _without_unit_reductions(tensor: Compute) -> Compute:
+    body = tensor.body
+    if not isinstance(body, Reduce) or body.combiner in ("argmax", "argmin"):
+        return tensor
+    one = [a for a in body.axes if a.extent.is_const and a.extent.value == 1]
+    if not one:
+        return tensor
+    inner = substitute(body.body, {a.var: 0 for a in one})
+    rest = tuple(a for a in body.axes if a not in one)
+    return tensor.replace(body=Reduce(body.combiner, rest, inner) if rest else inner)

@@ -8,14 +8,17 @@ access is an expression, no transposition is inserted; readers just see other st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 from pliant.ir.expr import Index, Load
-from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import classify, contraction, is_identity
-from pliant.lower.stages import Stages
-from pliant.sym.expr import Int, as_int
+from pliant.lower.stages import Stage, Stages
+from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
+MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 
 
 def choose_layouts(s: Stages) -> dict[str, Order]:
@@ -42,6 +45,65 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
                 break
     identity = {n: tuple(range(len(st.tensor.shape))) for n, st in s.stages.items()}
     return identity | orders
+
+
+def relay(s: Stages, orders: dict[str, Order]) -> None:
+    """Copy weights and parameters where a sliding window wants another dimension last: the kernels
+    of a depthwise convolution, an image that comes with its channels first. Copies of weights are
+    made once."""
+    given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
+    stages: dict[str, Stage] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
+        if isinstance(tensor, Compute) and last:
+            moved: dict[Node, Any] = {}
+            for load in own_nodes(tensor.body):
+                if not (isinstance(load, Load) and load.source.name in given):
+                    continue
+                dim = _dim_of(load, last)
+                if dim is None or dim == len(load.indices) - 1:
+                    continue
+                source = load.source
+                copied = f"{source.name}.last{dim}"
+                if copied not in stages:
+                    copy = compute(source.dims, lambda *i, x=source: x[i])
+                    stages[copied] = Stage(copied, copy, "copy", stage.spans)
+                    s.types[copied] = Input(copied, source.dtype, source.dims)
+                    rest = tuple(d for d in range(len(source.dims)) if d != dim)
+                    orders[copied] = (*rest, dim)
+                moved[source] = s.types[copied]
+            if moved:
+                body = transform(tensor.body, lambda n: n, moved)
+                stage = Stage(name, tensor.replace(body=body), stage.op, stage.spans)
+        stages[name] = stage
+    s.stages = stages
+
+
+def _wanted_last(tensor: Compute, order: Order) -> str:
+    """The iterator along which the operands should be contiguous; empty if it does not matter."""
+    if not tensor.axes:
+        return ""
+    kind = classify(tensor)
+    if kind == "reduction":
+        return tensor.axes[order[-1]].var
+    c = contraction(tensor) if kind == "contraction" else None
+    if c is None or len(c.k) < 2 or not _windowed(tensor):
+        return ""
+    extents = {a.var: a.extent for a in tensor.reduce_axes}
+    for k in c.k:
+        deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
+        if deep and _dim_of(c.a, k) is not None:
+            return k
+    return ""
+
+
+def _dim_of(load: Load, name: str) -> int | None:
+    """The dimension that an iterator alone indexes, if there is one."""
+    for d, index in enumerate(load.indices):
+        if isinstance(index, Index) and index.int_ is var(name):
+            return d
+    return None
 
 
 def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
@@ -118,14 +180,18 @@ def _readers(s: Stages) -> dict[str, list[str]]:
 
 
 def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None:
-    """Dimensions in the order in which the reader runs through them."""
+    """Dimensions in the order in which the reader runs through them, where row-major would make
+    it jump."""
     if not isinstance(reader, Compute):
         return None
+    innermost = _innermost(reader, order)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     for node in own_nodes(reader.body):
         if not (isinstance(node, Load) and node.source.name == name):
             continue
+        if _runs_along(node, innermost):
+            return None
         keys: list[tuple[int, int]] = []
         for dim, index in enumerate(node.indices):
             if not isinstance(index, Index):
@@ -134,3 +200,25 @@ def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None
             keys.append((max(at, default=-1), dim))
         return tuple(dim for _, dim in sorted(keys))
     return None
+
+
+def _innermost(reader: Compute, order: Order | None) -> tuple[str, ...]:
+    """The iterators of which one should be contiguous in what the reader reads."""
+    c = contraction(reader)
+    if c is not None:
+        return c.k
+    if not reader.axes:
+        return tuple(a.var for a in reader.reduce_axes)
+    last = reader.axes[-1 if order is None else order[-1]].var
+    return (last, *(a.var for a in reader.reduce_axes[-1:]))
+
+
+def _runs_along(load: Load, names: tuple[str, ...]) -> bool:
+    """Whether one of the iterators steps through a row-major source element by element."""
+    offset = as_int(0)
+    strides = strides_of(load.source.shape, tuple(range(len(load.indices))))
+    for index, stride in zip(load.indices, strides, strict=True):
+        if isinstance(index, Index):
+            offset = offset + index.int_ * stride
+    splits = (offset.linear(n) for n in names)
+    return any(s is not None and s[0] == 1 for s in splits)

@@ -31,9 +31,7 @@ class _Place:
     offset: Int
 
 
-def plan_memory(
-    launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Facts
-) -> MemoryPlan:
+def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Facts) -> MemoryPlan:
     """Place the values in `sizes` (name -> bytes), which launches write and read."""
     last: dict[str, int] = {}
     for k, launch in enumerate(launches):

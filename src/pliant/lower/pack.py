@@ -5,7 +5,7 @@
     p[J, k, c] = w[k, J*32 + c]  (0 beyond the edge)
     y[i, j] = sum_k x[i, k] * p[j // 32, k, j % 32]
 
-Packing a weight happens once, when the model is compiled; packing a value is a kernel like any other.
+Packing a weight happens once, when the model is compiled; packing a value is a kernel like others.
 Reduction axes are flattened with the axis that is contiguous in the first operand innermost.
 """
 
@@ -14,13 +14,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select, as_expr, const, substitute
+from pliant.ir.expr import (
+    Binary,
+    Cast,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    as_expr,
+    const,
+    substitute,
+)
 from pliant.ir.node import transform
 from pliant.ir.tensor import Compute, Input, compute
 from pliant.lower.access import Contraction, classify, contraction
-from pliant.lower.inline_copies import simplify_indices
+from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
 
@@ -45,9 +56,7 @@ class Plan:
     gather: bool
 
 
-def pack_contractions(
-    s: Stages, orders: dict[str, Order], columns: int
-) -> dict[str, Plan]:
+def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
@@ -74,6 +83,28 @@ def pack_contractions(
     return plans
 
 
+def inline_into_packs(s: Stages) -> None:
+    """Maps that only a packing stage reads are computed while packing."""
+    readers: dict[str, list[str]] = {}
+    for name, stage in s.stages.items():
+        for source in stage.inputs:
+            readers.setdefault(source, []).append(name)
+    for name, stage in list(s.stages.items()):
+        if stage.op != "pack" or not isinstance(stage.tensor, Compute):
+            continue
+        for source in stage.inputs:
+            producer = s.stages.get(source)
+            alone = readers[source] == [name] and source not in s.results
+            if producer is None or not alone or not isinstance(producer.tensor, Compute):
+                continue
+            if classify(producer.tensor) == "map":
+                panel = s.stages[name].tensor
+                assert isinstance(panel, Compute)
+                tensor = simplify_indices(through(panel, {source: producer.tensor}), s.facts)
+                s.stages[name] = Stage(name, tensor, "pack", stage.spans + producer.spans)
+    remove_dead(s)
+
+
 def _ordered(c: Contraction, tensor: Compute, order: Order | None) -> Contraction:
     """Axes in the order in which the output lies in memory."""
     if order is None:
@@ -96,7 +127,7 @@ def _panel(
     total_n = product([extents[v] for v in c.n])
     batch = [extents[v] for v in c.batch]
     depth = product([extents[v] for v in k_axes])
-    shape = (*batch, ceildiv(total_n, columns), depth, columns)
+    shape = (*batch, ceildiv(total_n, columns), depth, as_int(columns))
 
     def element(*at: Int) -> Expr:
         b, (block, k, j) = at[: len(batch)], at[len(batch) :]
@@ -190,9 +221,15 @@ def unflatten(at: Int, names: tuple[str, ...], extents: Mapping[str, Int]) -> di
     """The iterators at a row-major position."""
     out: dict[str, Int] = {}
     for k, name in reversed(list(enumerate(names))):
-        out[name] = at if k == 0 else at % extents[name]
-        at = at // extents[name]
+        extent = divisor(extents[name])
+        out[name] = at if k == 0 else at % extent
+        at = at // extent
     return out
+
+
+def divisor(extent: Int) -> Int:
+    """An extent to divide by: of nothing there are no positions, so any divisor will do."""
+    return as_int(1) if extent.is_const and extent.value == 0 else extent
 
 
 def product(extents: list[Int] | tuple[Int, ...]) -> Int:

@@ -19,8 +19,17 @@ from pliant.graph.builder import define
 from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, producers
-from pliant.ir.tensor import sources
+from pliant.ir.tensor import (
+    Compute,
+    Input,
+    Opaque,
+    OpaqueOutput,
+    Scan,
+    Scatter,
+    Tensor,
+    producers,
+    sources,
+)
 from pliant.sym.facts import Facts
 
 
@@ -89,10 +98,7 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             memo[tensor] = renamed if isinstance(renamed, Opaque) else types[name]
             names[tensor] = name
         for tensor, value in zip(tensors, binding.outputs, strict=True):
-            if isinstance(tensor, Input):
-                name = operands[tensor.label]
-            else:
-                name = names[tensor]
+            name = operands[tensor.label] if isinstance(tensor, Input) else names[tensor]
             alias[value.name] = alias.get(name, name)
     results = tuple(alias.get(v.name, v.name) for v in function.results)
     out = Stages(function.name, function.params, function.weights, stages, results, facts, function,

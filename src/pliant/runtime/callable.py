@@ -241,8 +241,8 @@ class Compiled:
         return flatten(self._result, out, "out")
 
 
-def _spec(info: TensorInfo) -> tuple[str, int, int]:
-    return info.name, DTYPES[info.dtype].dlpack, len(info.shape)
+def _spec(info: TensorInfo) -> tuple[str, int, int, bool]:
+    return info.name, DTYPES[info.dtype].dlpack, len(info.shape), info.compact
 
 
 def _by_name(

@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON values and back, by their field types.
 
 Only what manifests need: `str`, `int`, `float`, `bool`, `None`, unions of these, dataclasses,
-`tuple[T, ...]` and `dict[str, T]`. A value of the wrong type is an error, never a guess: what is
-read may be a damaged file.
+`tuple[T, ...]`, `dict[str, T]`, and any of them or None. A value of the wrong type is an error,
+never a guess: what is read may be a damaged file.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ def _decode(kind: Any, value: Any, at: str) -> Any:
             raise DecodeError(f"{at}: expected an object, got {value!r:.40}")
         return {k: _decode(get_args(kind)[1], v, f"{at}.{k}") for k, v in value.items()}
     allowed = get_args(kind) if origin in (Union, types.UnionType) else (kind,)
+    others = [k for k in allowed if k is not types.NoneType]
+    if len(others) < len(allowed) and len(others) == 1 and value is not None:
+        return _decode(others[0], value, at)
     # bool is an int to isinstance, and 1.0 == 1: compare the exact types.
     if type(value) not in allowed:
         raise DecodeError(f"{at}: expected {kind}, got {value!r:.40}")

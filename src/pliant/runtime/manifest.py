@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pliant.base.dtypes import DTYPES
 from pliant.base.errors import ArtifactError, InvalidModelError
 from pliant.runtime import abi
 from pliant.runtime.codec import DecodeError, decode, encode
@@ -22,11 +23,21 @@ Stat = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output. Extents are expressions over the symbols, as text: "2*seq", "384"."""
+    """An input or output. Extents are expressions over the symbols, as text: "2*seq", "384".
+
+    `compact`: the code reads it row-major; an input with other strides is copied first.
+    """
 
     name: str
     dtype: str
     shape: tuple[str, ...]
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InvalidModelError(f"{self.name}: unknown dtype {self.dtype!r}")
+        if len(self.shape) > abi.MAX_NDIM:
+            raise InvalidModelError(f"{self.name}: more than {abi.MAX_NDIM} dimensions")
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(self.shape)}]"

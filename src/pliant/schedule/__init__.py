@@ -1,1 +1,1 @@
-"""Schedules: primitives that transform loop programs, and recipes made of them."""
+"""Schedules: primitives that rewrite loop programs without changing what they compute."""

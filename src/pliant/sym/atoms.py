@@ -110,8 +110,9 @@ def monomial(factors: Factors) -> Monomial:
         ordered = tuple(sorted(factors, key=lambda factor: atom_text(factor[0])))
         found = _MONOMIALS.get(ordered)
         if found is None:
-            found = Monomial(ordered, tuple(atom_text(atom) for atom, _ in ordered))
-            _MONOMIALS[ordered] = found
+            new = Monomial(ordered, tuple(atom_text(atom) for atom, _ in ordered))
+            # setdefault, so that threads that race agree on one object.
+            found = _MONOMIALS.setdefault(ordered, new)
     return found
 
 

@@ -100,21 +100,29 @@ class Int:
 
     def __add__(self, other: IntLike) -> Int:
         if other.__class__ is not Int:
-            if not isinstance(other, int):
-                return NotImplemented
-            if not other:
-                return self
-            other = const(other)
-        if not other.pairs:
-            return self
-        if not self.pairs:
-            return other
+            return self._plus(other) if isinstance(other, int) else NotImplemented
+        if other._value is not None:
+            return self._plus(other._value)
+        if self._value is not None:
+            return other._plus(self._value)
+        key = (id(self), id(other))
+        found = _SUMS.get(key)
+        if found is None:
+            found = _SUMS[key] = self._merged(other)
+        return found
+
+    def _plus(self, number: int) -> Int:
+        pairs = self.pairs
+        if pairs and pairs[-1][0] is ONE:
+            number += pairs[-1][1]
+            pairs = pairs[:-1]
+        return _lookup((*pairs, (ONE, int(number)))) if number else _lookup(pairs)
+
+    def _merged(self, other: Int) -> Int:
         terms = dict(self.pairs)
         for mono, coefficient in other.pairs:
             terms[mono] = terms.get(mono, 0) + coefficient
-        if self.flags | other.flags >= HAS_MOD:
-            return _from_terms(terms)
-        return _intern(terms)
+        return _from_terms(terms)
 
     __radd__ = __add__
 
@@ -138,6 +146,13 @@ class Int:
             return self._scaled(other._value)
         if self._value is not None:
             return other._scaled(self._value)
+        key = (id(self), id(other))
+        found = _PRODUCTS.get(key)
+        if found is None:
+            found = _PRODUCTS[key] = self._product(other)
+        return found
+
+    def _product(self, other: Int) -> Int:
         terms: dict[Monomial, int] = {}
         for left, a in self.pairs:
             for right, b in other.pairs:
@@ -250,13 +265,17 @@ class Int:
 
 IntLike = Int | int
 
+# Expressions live as long as the process, so their addresses can serve as keys.
 _INTERNED: Final[dict[Pairs, Int]] = {}
+_SUMS: Final[dict[tuple[int, int], Int]] = {}
+_PRODUCTS: Final[dict[tuple[int, int], Int]] = {}
 
 
 def _lookup(pairs: Pairs) -> Int:
     found = _INTERNED.get(pairs)
     if found is None:
-        found = _INTERNED[pairs] = Int(pairs)
+        # setdefault, so that threads that race agree on one object.
+        found = _INTERNED.setdefault(pairs, Int(pairs))
     return found
 
 

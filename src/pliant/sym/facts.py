@@ -64,7 +64,7 @@ class Facts:
         store = self._store
         upper = as_int(max) if isinstance(max, Int | int) else None
         known = upper.value if upper is not None and upper.is_const else None
-        store.dims[name] = Dim(likely=tuple(likely)).within(min, known, multiple)
+        store.put(name, Dim(likely=tuple(likely)).within(min, known, multiple))
         store.uppers.pop(name, None)
         if upper is not None and not upper.is_const:
             store.uppers[name] = upper
@@ -73,7 +73,7 @@ class Facts:
             self._inherit(store.values[name], store.dims[name], store.uppers.pop(name, None))
 
     def declare_index(self, name: str, extent: IntLike) -> None:
-        """A loop variable, 0 <= name < extent. The loop may be empty: nothing follows for extent."""
+        """A loop variable, 0 <= name < extent; nothing follows for extent, loops may be empty."""
         self.declare(name, min=0, max=as_int(extent) - 1)
 
     def assume_equal(self, a: IntLike, b: IntLike) -> None:
@@ -118,7 +118,7 @@ class Facts:
             name = mono.atom.name
             dim = self._store.dim(name)
             multiple = lcm(dim.multiple, by.value // gcd(coefficient, by.value))
-            self._store.dims[name] = dim.within(None, None, multiple)
+            self._store.put(name, dim.within(None, None, multiple))
         else:
             self._store.multiples.append((x, by))
         self._store.forget()
@@ -294,7 +294,7 @@ class Facts:
             tight = dim.within(-(offset // coefficient), None, dim.multiple)
         else:
             tight = dim.within(None, offset // -coefficient, dim.multiple)
-        self._store.dims[name] = tight
+        self._store.put(name, tight)
 
 
 def _product(xs: Iterable[IntLike]) -> Int:

@@ -120,6 +120,8 @@ def _steps(store: FactStore, x: Int) -> Iterator[_Step]:
 
 
 def _eliminations(store: FactStore, x: Int, atom: Atom) -> Iterator[_Step]:
+    if isinstance(atom, VarAtom) and atom.name not in store.uppers and not _repeats(x, atom):
+        return  # intervals are exact here
     slope, rest, count = _linear(x, atom)
     low, high = interval(store, slope)
     if low is not None and low >= 0:
@@ -128,6 +130,10 @@ def _eliminations(store: FactStore, x: Int, atom: Atom) -> Iterator[_Step]:
         yield from _from_above(store, atom, slope, rest, count)
     if isinstance(atom, MinAtom | MaxAtom):
         yield _Step(tuple(slope * arg + rest for arg in atom.args))
+
+
+def _repeats(x: Int, atom: VarAtom) -> bool:
+    return sum(atom.name in mono.names for mono, _ in x.pairs) > 1
 
 
 def _linear(x: Int, atom: Atom) -> tuple[Int, Int, int]:

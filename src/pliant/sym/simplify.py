@@ -87,6 +87,8 @@ def _without_mods(x: Int) -> Int:
 def _once(store: FactStore, x: Int) -> Int:
     if store.values and not x.names.isdisjoint(store.values):
         x = x.subs(store.values)
+    if store.pinned and not x.names.isdisjoint(store.pinned):
+        x = x.subs(store.pinned)
     if x.flags:
         change: dict[Atom, Int] = {}
         for mono, _ in x.pairs:

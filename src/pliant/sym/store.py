@@ -56,6 +56,9 @@ class FactStore:
     multiples: list[tuple[Int, Int]] = field(default_factory=list)
     """(x, k): x is divisible by k."""
 
+    pinned: dict[str, int] = field(default_factory=dict)
+    """Variables whose range is one number."""
+
     intervals: dict[Int, Interval] = field(default_factory=dict)
     lowers: dict[Int, int | None] = field(default_factory=dict)
     signs: dict[Int, bool] = field(default_factory=dict)
@@ -77,7 +80,15 @@ class FactStore:
             list(self.rules),
             list(self.nonneg),
             list(self.multiples),
+            dict(self.pinned),
         )
+
+    def put(self, name: str, dim: Dim) -> None:
+        """Set what is known of a variable by itself."""
+        self.dims[name] = dim
+        self.pinned.pop(name, None)
+        if dim.min is not None and dim.min == dim.max:
+            self.pinned[name] = dim.min
 
     def dim(self, name: str) -> Dim:
         """What is known of a variable; nothing if it was never declared."""

@@ -1,4 +1,4 @@
-"""What generated code asks of the runtime, through the fields of `pl_ctx` (runtime/native/pliant.h).
+"""What generated code asks of the runtime, through `pl_ctx` (runtime/native/pliant.h).
 
 The offsets are the ABI (`runtime.abi`); `pliant.h` asserts the same numbers.
 """

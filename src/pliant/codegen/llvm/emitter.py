@@ -20,7 +20,20 @@ from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
 from pliant.loop.stmt import (
-    Alloc, Buffer, BufferRef, Check, For, Function, If, Invoke, Let, Nop, Seq, Stmt, Store, While,
+    Alloc,
+    Buffer,
+    BufferRef,
+    Check,
+    For,
+    Function,
+    If,
+    Invoke,
+    Let,
+    Nop,
+    Seq,
+    Stmt,
+    Store,
+    While,
 )  # fmt: skip
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
@@ -205,8 +218,9 @@ class Emitter:
                 return True
             if isinstance(node, Load) and self.place(node.source).lanes > 1:
                 return True
-            if isinstance(node, Var) and node.name in self._vars:
-                if self._vars[node.name].lanes > 1:
+            if isinstance(node, Var):
+                known = self._vars.get(node.name)
+                if known is not None and known.lanes > 1:
                     return True
         return False
 
@@ -405,7 +419,8 @@ class Emitter:
         for extent in buffer.shape:
             count *= self.resolve(extent).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
-        align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(count * buffer.dtype.bytes)))
+        size = count * buffer.dtype.bytes
+        align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(size)))
         pointer = self.text.alloca(f"[{count} x {element}]", align)
         self._places[buffer.name] = (buffer, Place(pointer, self.lanes))
 
@@ -518,7 +533,7 @@ class Emitter:
         self.text.module.functions.append(self.text.render(header))
 
     def host(self, f: Function) -> None:
-        """Emit an entry point `int32 @name(ctx*)`; buffers come from the context (see context.py)."""
+        """Emit an entry point `int32 @name(ctx*)`; buffers come from the context."""
         for b in f.buffers:
             self._places[b.name] = (b, Place(context.host_buffer(self, b)))
         self.statement(f.body)

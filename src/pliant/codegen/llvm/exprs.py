@@ -10,15 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import DType, boolean, f32, i64
+from pliant.base.dtypes import DType, bf16, boolean, f32, i64
 from pliant.base.errors import UnsupportedError
 from pliant.codegen.llvm import ints, memory
 from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
-from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type
+from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
 from pliant.ir.expr import (
-    Axis, Binary, Bitcast, Cast, Const, Expr, Guard, Index, Load, Reduce, Select, Unary, Var, const,
+    Axis,
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    const,
 )  # fmt: skip
-
 from pliant.loop.reduction import COMBINE_OP
 
 if TYPE_CHECKING:
@@ -64,7 +76,7 @@ def widen(e: Emitter, v: Val) -> Val:
     return Val(e.splat(v.text, scalar_type(v.dtype)), v.dtype, e.lanes)
 
 
-def _together(e: Emitter, *values: Val) -> tuple[Val, ...]:
+def together(e: Emitter, *values: Val) -> tuple[Val, ...]:
     lanes = max(v.lanes for v in values)
     return values if lanes == 1 else tuple(widen(e, v) for v in values)
 
@@ -84,7 +96,7 @@ def _emit(e: Emitter, x: Expr) -> Val:
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):
-            va, vb = _together(e, emit(e, a), emit(e, b))
+            va, vb = together(e, emit(e, a), emit(e, b))
             return binary(e, op, va, vb)
         case Select(cond, a, b):
             return _select(e, cond, a, b)
@@ -107,6 +119,9 @@ def _narrow(dtype: DType) -> bool:
 
 def _unary(e: Emitter, op: str, v: Val) -> Val:
     t = e.text
+    if v.dtype is bf16:
+        out = _unary(e, op, cast(e, v, f32))
+        return out if out.dtype is boolean else cast(e, out, bf16)
     if op == "isnan":
         return Val(t.assign(f"fcmp uno {v.type} {v.text}, {v.text}"), boolean, v.lanes)
     if op == "not":
@@ -207,6 +222,8 @@ def binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
 
 def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
     t = e.text
+    if a.dtype is bf16 and op in _FLOAT_COMPARE:
+        return _float_binary(e, op, cast(e, a, f32), cast(e, b, f32))
     if op in _FLOAT_COMPARE:
         out = t.assign(f"fcmp {_FLOAT_COMPARE[op]} {a.type} {a.text}, {b.text}")
         return Val(out, boolean, a.lanes)
@@ -381,14 +398,14 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     def done(instruction: str) -> Val:
         return Val(t.assign(f"{instruction} {v.type} {v.text} to {out}"), to, v.lanes)
 
+    if src is bf16 and to is not f32:
+        return cast(e, cast(e, v, f32), to)
     if to is boolean:
         zero = literal(const(0, src), v.lanes)
         how = "fcmp une" if src.is_float else "icmp ne"
         return Val(t.assign(f"{how} {v.type} {v.text}, {zero}"), boolean, v.lanes)
     if src.is_float and to.is_float:
-        if src.bits == to.bits or (to.name == "bf16" and src.bits == 64):
-            return cast(e, cast(e, v, f32), to)
-        return done("fpext" if to.bits > src.bits else "fptrunc")
+        return _cast_float(e, v, to)
     if src.is_float:
         if _narrow(src):
             return cast(e, cast(e, v, f32), to)
@@ -398,12 +415,56 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
         return Val(t.intrinsic(name, out, [(v.type, v.text)]), to, v.lanes)
     signed = src.kind == "int"
     if to.is_float:
-        if _narrow(to) and src.bits > 16:
+        if _narrow(to):
             return cast(e, cast(e, v, f32), to)
         return done("sitofp" if signed else "uitofp")
     if to.bits == src.bits:
         return Val(v.text, to, v.lanes)
     return done("trunc" if to.bits < src.bits else "sext" if signed else "zext")
+
+
+def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
+    """Between floats; to and from 16 bits always through f32."""
+    src = v.dtype
+    if (_narrow(src) and to is not f32) or (_narrow(to) and src is not f32):
+        return cast(e, cast(e, v, f32), to)
+    if src is bf16:
+        return _bf16_to_f32(e, v)
+    if to is bf16:
+        return _f32_to_bf16(e, v)
+    how = "fpext" if to.bits > src.bits else "fptrunc"
+    out = value_type(to, v.lanes)
+    return Val(e.text.assign(f"{how} {v.type} {v.text} to {out}"), to, v.lanes)
+
+
+def _bf16_to_f32(e: Emitter, v: Val) -> Val:
+    """bf16 is the upper half of an f32."""
+    t, word, out = e.text, vector_type("i32", v.lanes), value_type(f32, v.lanes)
+    wide = t.assign(f"zext {v.type} {v.text} to {word}")
+    upper = t.assign(f"shl {word} {wide}, {_int32(16, v.lanes)}")
+    return Val(t.assign(f"bitcast {word} {upper} to {out}"), f32, v.lanes)
+
+
+def _f32_to_bf16(e: Emitter, v: Val) -> Val:
+    """The upper half, rounded to nearest even: add half a unit, less one bit where the half is
+    even. That could carry a NaN to infinity, so NaN stays what it is, made quiet."""
+    t, lanes = e.text, v.lanes
+    word, flag = vector_type("i32", lanes), vector_type("i1", lanes)
+    bits = t.assign(f"bitcast {v.type} {v.text} to {word}")
+    upper = t.assign(f"lshr {word} {bits}, {_int32(16, lanes)}")
+    odd = t.assign(f"and {word} {upper}, {_int32(1, lanes)}")
+    bias = t.assign(f"add {word} {odd}, {_int32(0x7FFF, lanes)}")
+    moved = t.assign(f"add {word} {bits}, {bias}")
+    rounded = t.assign(f"lshr {word} {moved}, {_int32(16, lanes)}")
+    quiet = t.assign(f"or {word} {upper}, {_int32(0x40, lanes)}")
+    nan = t.assign(f"fcmp uno {v.type} {v.text}, {v.text}")
+    chosen = t.assign(f"select {flag} {nan}, {word} {quiet}, {word} {rounded}")
+    low = t.assign(f"trunc {word} {chosen} to {value_type(bf16, lanes)}")
+    return Val(low, bf16, lanes)
+
+
+def _int32(value: int, lanes: int) -> str:
+    return str(value) if lanes == 1 else f"splat (i32 {value})"
 
 
 def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
@@ -462,7 +523,7 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
             values.append(emit(e, x.body))
     while len(values) > 1:
         half = (len(values) + 1) // 2
-        paired = [binary(e, op, *_together(e, a, b)) for a, b in zip(values, values[half:])]  # noqa: B905
+        paired = [binary(e, op, *together(e, a, b)) for a, b in zip(values, values[half:])]
         values = paired + values[len(paired) : half]
     return values[0]
 
@@ -485,4 +546,5 @@ def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
 
 def _part(e: Emitter, v: Val, lanes: range) -> str:
     mask = ", ".join(f"i32 {k}" for k in lanes)
-    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, <{len(lanes)} x i32> <{mask}>")
+    pick = f"<{len(lanes)} x i32> <{mask}>"
+    return e.text.assign(f"shufflevector {v.type} {v.text}, {v.type} poison, {pick}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints
-from pliant.codegen.llvm.types import memory_type, mangle, value_type, vector_type
+from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
 from pliant.loop.stmt import Buffer, BufferRef
 from pliant.sym.expr import Int, as_int
@@ -57,7 +57,7 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
     offset, stride = offset_of(e, buffer, indices)
     if stride == 0:
         if value.lanes > 1:
-            raise InvalidModelError(f"{buffer.name}: all lanes of a vectorized loop store to one place")
+            raise InvalidModelError(f"{buffer.name}: all lanes store to one place")
         _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
     elif stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
@@ -90,14 +90,16 @@ def offset_of(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[st
     for index, stride in zip(indices, buffer.strides, strict=True):
         step = exprs.emit(e, index)
         scaled = step if stride == 1 else _product(e, step, stride)
-        total = scaled if total is None else exprs.binary(e, "add", *exprs._together(e, total, scaled))
+        if total is not None:
+            scaled = exprs.binary(e, "add", *exprs.together(e, total, scaled))
+        total = scaled
     assert total is not None
     return total.text, 0 if total.lanes == 1 else 2
 
 
 def _product(e: Emitter, index: Val, stride: Int) -> Val:
     factor = exprs.Val(ints.emit_uniform(e, stride), i64, 1)
-    return exprs.binary(e, "mul", *exprs._together(e, index, factor))
+    return exprs.binary(e, "mul", *exprs.together(e, index, factor))
 
 
 def _affine(buffer: Buffer, indices: tuple[Expr, ...]) -> Int:
@@ -160,9 +162,7 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
         return
     name = f"llvm.masked.store.{mangle(element, value.lanes)}.p0"
     flag = vector_type("i1", value.lanes)
-    e.text.intrinsic(
-        name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)]
-    )
+    e.text.intrinsic(name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)])
 
 
 def _uniform_load(e: Emitter, buffer: Buffer, pointer: str, offset: str) -> Val:
@@ -180,7 +180,8 @@ def _uniform_load(e: Emitter, buffer: Buffer, pointer: str, offset: str) -> Val:
     t.jump(join)
     t.start(join)
     kind = value_type(buffer.dtype, 1)
-    return exprs.Val(t.phi(kind, (value.text, inside), ("zeroinitializer", before)), buffer.dtype, 1)
+    text = t.phi(kind, (value.text, inside), ("zeroinitializer", before))
+    return exprs.Val(text, buffer.dtype, 1)
 
 
 def _uniform_store(e: Emitter, address: str, value: Val) -> None:
@@ -204,11 +205,12 @@ def _pointers(e: Emitter, pointer: str, offsets: str, dtype: DType) -> str:
 def _gather(e: Emitter, buffer: Buffer, pointer: str, offsets: str) -> Val:
     element = memory_type(buffer.dtype)
     kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
+    mask = e.mask or "splat (i1 true)"
     name = f"llvm.masked.gather.{mangle(element, e.lanes)}.v{e.lanes}p0"
     at = _pointers(e, pointer, offsets, buffer.dtype)
     text = e.text.intrinsic(
         name, kind,
-        [(f"<{e.lanes} x ptr>", at), (flag, e.mask or "splat (i1 true)"), (kind, "zeroinitializer")],
+        [(f"<{e.lanes} x ptr>", at), (flag, mask), (kind, "zeroinitializer")],
     )  # fmt: skip
     return _from_memory(e, text, buffer.dtype, e.lanes)
 
@@ -219,6 +221,5 @@ def _scatter(e: Emitter, buffer: Buffer, pointer: str, offsets: str, value: Val)
     name = f"llvm.masked.scatter.{mangle(element, e.lanes)}.v{e.lanes}p0"
     at = _pointers(e, pointer, offsets, buffer.dtype)
     text = _to_memory(e, value)
-    e.text.intrinsic(
-        name, "void", [(kind, text), (f"<{e.lanes} x ptr>", at), (flag, e.mask or "splat (i1 true)")]
-    )
+    mask = e.mask or "splat (i1 true)"
+    e.text.intrinsic(name, "void", [(kind, text), (f"<{e.lanes} x ptr>", at), (flag, mask)])

@@ -8,11 +8,13 @@ from typing import Final
 from pliant.base.dtypes import DType
 from pliant.ir.expr import Const
 
+# bf16 travels as its bits: LLVM's own type turns even plain stores into calls of a library that is
+# not there, on every processor without instructions for it.
 _SCALAR: Final = {
-    "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "i64": "i64", "i32": "i32",
+    "f64": "double", "f32": "float", "f16": "half", "bf16": "i16", "i64": "i64", "i32": "i32",
     "i16": "i16", "i8": "i8", "u64": "i64", "u32": "i32", "u16": "i16", "u8": "i8", "bool": "i1",
 }  # fmt: skip
-_MANGLED: Final = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}
+_MANGLED: Final = {"double": "f64", "float": "f32", "half": "f16"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -54,7 +56,7 @@ def _scalar_literal(const: Const) -> str:
     if dtype.name == "f16":
         return f"0xH{const.bits:04X}"
     if dtype.name == "bf16":
-        return f"0xR{const.bits:04X}"
+        return str(const.bits)
     if dtype.name == "f64":
         return f"0x{const.bits:016X}"
     return f32_literal(const.bits)
@@ -74,5 +76,3 @@ def f32_const(value: float) -> str:
     """A Python float, rounded to f32, as a literal."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     return f32_literal(bits)
-
-

@@ -65,9 +65,7 @@ def _dispatch(module: ModuleText, kernel: MicroKernel) -> None:
     t.line(f"tail call void {fn}(ptr %a, ptr %offsets, ptr %zeros, ptr %b, ptr %c,"
            " i64 %P, i64 %K, i64 %ldc)")  # fmt: skip
     t.line("ret i32 0")
-    header = (
-        f"define i32 @{kernel.symbol}(ptr %ctx, {_PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
-    )
+    header = f"define i32 @{kernel.symbol}(ptr %ctx, {_PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
     module.functions.append(t.render(header))
 
 
@@ -203,7 +201,8 @@ class _Loop:
                 for a, first, n in zip(self.acc, self.first, acc, strict=True)
             ),
             *(
-                f"  {p.value} = phi {p.kind} [ {p.first}, %{self.before} ], [ {p.next}, %{self.latch} ]"
+                f"  {p.value} = phi {p.kind} [ {p.first}, %{self.before} ],"
+                f" [ {p.next}, %{self.latch} ]"
                 for p in self.phis
             ),
         ]

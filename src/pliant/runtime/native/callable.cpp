@@ -6,9 +6,10 @@ std::vector<TensorSpec> read_specs(nb::handle list) {
     std::vector<TensorSpec> specs;
     for (nb::handle item : list) {
         auto row = nb::cast<nb::tuple>(item);
-        if (row.size() != 3) throw nb::value_error("a spec is (name, dtype, ndim)");
+        if (row.size() != 3 && row.size() != 4)
+            throw nb::value_error("a spec is (name, dtype, ndim) or (name, dtype, ndim, compact)");
         specs.push_back({nb::borrow<nb::str>(row[0]).c_str(), nb::cast<int64_t>(row[1]),
-                         nb::cast<int32_t>(row[2])});
+                         nb::cast<int32_t>(row[2]), row.size() == 4 && nb::cast<bool>(row[3])});
     }
     return specs;
 }

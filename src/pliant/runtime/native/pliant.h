@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "third_party/dlpack.h"
+#include "dlpack_abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,6 +8,9 @@
  * A worker joins by taking a place while the job is open; the owner closes the job, then waits for
  * `workers inside` to fall to 0. Job fields are plain: they are written while nobody is inside.
  *
+ * Each thread has a share of the pieces, the same share in each region of this size, so that what it
+ * wrote in one kernel is in its cache for the next; when it is done it takes from the others' shares.
+ *
  * Sleeping is by condition variables. The one who posts changes the word and then looks for
  * sleepers; the one who sleeps announces itself and then looks at the word; both orders are
  * sequentially consistent, so one of the two sees the other.
@@ -35,7 +38,14 @@
 typedef struct worker {
     pl_thread thread;
     pthread_t id;
+    int64_t index; /* 1 .. : the owner is 0 */
 } worker;
+
+/* A run of pieces; on a cache line of its own. */
+typedef struct share {
+    _Alignas(64) atomic_int_fast64_t next;
+    int64_t end;
+} share;
 
 static struct {
     atomic_uint_fast64_t state;
@@ -56,9 +66,9 @@ static struct {
     void* closure;
     int64_t n;
     int64_t chunks;
-    int64_t places;
-    atomic_int_fast64_t next;
-    int64_t error_chunk; /* under lock; chunks: none */
+    int64_t threads;
+    share shares[MOST_WORKERS + 1];
+    atomic_int_fast64_t error_chunk; /* written under lock; chunks: none */
     int32_t error;
     int64_t payload[PL_PAYLOAD];
 } pool = {
@@ -139,25 +149,33 @@ static int32_t run_serially(pl_ctx* ctx, pl_body body, void* closure, int64_t n,
     return code;
 }
 
-/* Pieces are handed out in rising order, so every piece below a failed one also runs: the lowest
- * error is the same whatever the threads do. */
 static void note_error(pl_ctx* ctx, int32_t code, int64_t chunk) {
-    atomic_store(&pool.next, pool.chunks);
     pthread_mutex_lock(&pool.lock);
-    if (chunk < pool.error_chunk) {
-        pool.error_chunk = chunk;
+    if (chunk < atomic_load(&pool.error_chunk)) {
+        atomic_store(&pool.error_chunk, chunk);
         pool.error = code;
         for (int i = 0; i < PL_PAYLOAD; i++) pool.payload[i] = ctx->payload[i];
     }
     pthread_mutex_unlock(&pool.lock);
 }
 
-static void take_pieces(pl_ctx* ctx) {
+/* After an error the pieces above it are skipped, but every one below it still runs: the lowest
+ * error is the same whatever the threads do. */
+static void take_from(pl_ctx* ctx, share* s) {
     int64_t i;
-    while ((i = atomic_fetch_add(&pool.next, 1)) < pool.chunks) {
+    while ((i = atomic_fetch_add(&s->next, 1)) < s->end) {
+        if (i > atomic_load_explicit(&pool.error_chunk, memory_order_relaxed)) return;
         int32_t code = run_piece(ctx, pool.body, pool.closure, piece_begin(pool.n, pool.chunks, i),
                                  piece_begin(pool.n, pool.chunks, i + 1));
         if (code) note_error(ctx, code, i);
+    }
+}
+
+static void take_pieces(pl_ctx* ctx, int64_t own) {
+    for (int64_t k = 0; k < pool.threads; k++) {
+        share* s = &pool.shares[(own + k) % pool.threads];
+        /* Look before adding: an exhausted counter is best left in its reader's cache. */
+        if (atomic_load_explicit(&s->next, memory_order_relaxed) < s->end) take_from(ctx, s);
     }
 }
 
@@ -192,7 +210,11 @@ static void sleep_until_work(uint32_t seen) {
 
 static void* worker_main(void* argument) {
     pl_thread* self = &((worker*)argument)->thread;
+    int64_t index = ((worker*)argument)->index;
     in_region = true;
+#ifdef __linux__
+    pthread_setname_np(pthread_self(), "pliant");
+#endif
     uint32_t seen = 0;
     while (!atomic_load(&pool.stop)) {
         uint64_t joined;
@@ -200,9 +222,9 @@ static void* worker_main(void* argument) {
         if (!join(seen, &joined)) continue;
         seen = GENERATION(joined);
         self->ctx = pool.ctx;
-        self->ctx.thread = pool.places - (int64_t)((joined & PLACE_MASK) / PLACE);
+        self->ctx.thread = pool.threads - 1 - (int64_t)((joined & PLACE_MASK) / PLACE);
         self->call = pool.call;
-        take_pieces(&self->ctx);
+        take_pieces(&self->ctx, index < pool.threads ? index : self->ctx.thread);
         pl_stack_empty(&self->scratch, SCRATCH_WINDOW);
         leave();
     }
@@ -213,6 +235,7 @@ static void* worker_main(void* argument) {
 static bool start_worker(void) {
     worker* self = calloc(1, sizeof *self);
     if (!self) return false;
+    self->index = atomic_load(&pool.count) + 1;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -280,6 +303,13 @@ void pl_fork_guard(void) {
 
 /* ---- owner ------------------------------------------------------------------------------------- */
 
+static void share_out(int64_t chunks, int64_t threads) {
+    for (int64_t i = 0; i < threads; i++) {
+        atomic_store_explicit(&pool.shares[i].next, piece_begin(chunks, threads, i), memory_order_relaxed);
+        pool.shares[i].end = piece_begin(chunks, threads, i + 1);
+    }
+}
+
 static void post_job(int64_t places) {
     uint64_t generation = (uint64_t)(GENERATION(load_state()) + 1) << 32;
     atomic_store(&pool.state, generation | (uint64_t)places * PLACE | OPEN);
@@ -318,14 +348,14 @@ int32_t pl_pool_parallel(pl_ctx* ctx, pl_body body, void* closure, int64_t n, in
     pool.closure = closure;
     pool.n = n;
     pool.chunks = chunks;
-    pool.places = threads - 1;
-    pool.error_chunk = chunks;
+    pool.threads = threads;
+    atomic_store(&pool.error_chunk, chunks);
     pool.error = PL_OK;
-    atomic_store(&pool.next, 0);
+    share_out(chunks, threads);
 
     in_region = true;
     post_job(threads - 1);
-    take_pieces(ctx);
+    take_pieces(ctx, 0);
     close_job();
     in_region = false;
 

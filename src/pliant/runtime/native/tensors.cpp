@@ -107,6 +107,35 @@ bool may_be_negated(const DLTensor& t) {
     return true;
 }
 
+// Whether elements lie in row-major order without gaps; strides of extents 1 do not matter.
+bool is_compact(const DLTensor& t) {
+    int64_t expected = 1;
+    for (int32_t i = t.ndim - 1; i >= 0; i--) {
+        if (t.shape[i] != 1 && t.strides[i] != expected) return false;
+        expected *= t.shape[i];
+    }
+    return true;
+}
+
+template <int64_t item>
+void copy_elements(char* to, const char* from, int64_t count, int64_t step) {
+    for (int64_t i = 0; i < count; i++) std::memcpy(to + i * item, from + i * step, item);
+}
+
+// `count` elements that are `step` bytes apart.
+void copy_row(char* to, const char* from, int64_t count, int64_t step, int64_t item) {
+    if (step == item) {
+        std::memcpy(to, from, size_t(count * item));
+        return;
+    }
+    switch (item) {
+        case 1: return copy_elements<1>(to, from, count, step);
+        case 2: return copy_elements<2>(to, from, count, step);
+        case 4: return copy_elements<4>(to, from, count, step);
+        default: return copy_elements<8>(to, from, count, step);
+    }
+}
+
 int64_t element_count(const DLTensor& t) {
     int64_t count = 1;
     for (int32_t i = 0; i < t.ndim; i++)
@@ -226,7 +255,10 @@ void Borrowed::bind_scalar(PyObject* number, const TensorSpec& spec) {
         int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow);
         if (code == kDLUInt && bits == 64 && overflow > 0) {
             uint64_t large = PyLong_AsUnsignedLongLong(number);
-            if (PyErr_Occurred()) throw ArgumentError{Fault::value};
+            if (PyErr_Occurred()) {
+                PyErr_Clear();
+                throw ArgumentError{Fault::value};
+            }
             scalar_ = int64_t(large);
             return;
         }
@@ -257,7 +289,7 @@ void Borrowed::bind_scalar(PyObject* number, const TensorSpec& spec) {
 }
 
 void Borrowed::bind_dlpack(PyObject* object, bool writable) {
-    if (!PyObject_HasAttr(object, names->dlpack.ptr()) ||
+    if (PyType_Check(object) || !PyObject_HasAttr(object, names->dlpack.ptr()) ||
         !PyObject_HasAttr(object, names->dlpack_device.ptr()))
         throw ArgumentError{Fault::kind};
     nb::object device = nb::steal(PyObject_CallMethodNoArgs(object, names->dlpack_device.ptr()));
@@ -320,23 +352,27 @@ void Borrowed::finish(const TensorSpec& spec, bool writable) {
     t.byte_offset = 0;
     if (!t.data) throw ArgumentError{Fault::layout};
     uintptr_t item = t.dtype.bits > 8 ? t.dtype.bits / 8 : 1;
-    if (reinterpret_cast<uintptr_t>(t.data) % item == 0) return;
+    bool aligned = reinterpret_cast<uintptr_t>(t.data) % item == 0;
+    if (aligned && !(spec.compact && !is_compact(t))) return;
     if (writable) throw ArgumentError{Fault::layout};
-    copy_aligned();
+    copy_compact();
 }
 
-// A compact copy; the elements are at odd addresses, so byte by byte.
-void Borrowed::copy_aligned() {
-    int64_t count = element_count(tensor), item = tensor.dtype.bits / 8;
+// A compact copy, a row at a time. Elements may be at odd addresses.
+void Borrowed::copy_compact() {
+    int64_t count = element_count(tensor);
+    int64_t item = tensor.dtype.bits > 8 ? tensor.dtype.bits / 8 : 1;
     if (count < 0 || count > (int64_t(1) << 56) / item) throw ArgumentError{Fault::layout};
     copy_.reset(new char[size_t(count * item)]);
     auto numbers = std::make_unique<int64_t[]>(size_t(tensor.ndim) * 2 + 1);
     std::memcpy(numbers.get(), tensor.shape, size_t(tensor.ndim) * sizeof(int64_t));
     std::vector<int64_t> at(size_t(tensor.ndim), 0);
+    int32_t last = tensor.ndim - 1;
+    int64_t row = last < 0 ? 1 : tensor.shape[last], step = last < 0 ? 1 : tensor.strides[last];
     const char* from = static_cast<const char*>(tensor.data);
-    for (int64_t i = 0; i < count; i++) {
-        std::memcpy(copy_.get() + i * item, from, size_t(item));
-        for (int32_t d = tensor.ndim - 1; d >= 0; d--) {
+    for (int64_t done = 0; done < count; done += row) {
+        copy_row(copy_.get() + done * item, from, row, step * item, item);
+        for (int32_t d = last - 1; d >= 0; d--) {
             from += tensor.strides[d] * item;
             if (++at[size_t(d)] < tensor.shape[d]) break;
             from -= tensor.strides[d] * item * tensor.shape[d];

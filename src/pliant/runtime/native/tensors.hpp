@@ -36,6 +36,7 @@ struct TensorSpec {
     std::string name;
     int64_t dtype;
     int32_t ndim;
+    bool compact;  // other strides are copied before the call
 };
 
 // A library whose tensor type carries DLPack's C functions (torch).
@@ -67,7 +68,7 @@ class Borrowed {
     void bind_scalar(PyObject* number, const TensorSpec& spec);
     void bind_dlpack(PyObject* object, bool writable);
     void finish(const TensorSpec& spec, bool writable);
-    void copy_aligned();
+    void copy_compact();
     int64_t* room(int32_t count);
 
     nb::object keep_;

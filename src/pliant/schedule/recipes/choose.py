@@ -25,5 +25,3 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "serial":
             return serial_kernel(spec)
     raise AssertionError(spec.kind)
-
-

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from pliant.base.dtypes import i64
 from pliant.ir.expr import Axis, Expr, Index, Load, Var
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute
-from pliant.base.dtypes import i64
 from pliant.loop.stmt import Buffer, For, Function, If, Let, Stmt, Store, seq
 from pliant.lower.canonical import Spec
 from pliant.lower.pack import flatten, product, unflatten
 from pliant.sym.expr import Int, IntLike, as_int, maximum, var
 
 __all__ = [
-    "PARALLEL_WORK", "Kernel", "Source", "fused", "let", "parallel_for", "product", "unflatten", "vector_loop",
+    "PARALLEL_WORK", "Kernel", "Source", "fused", "let", "parallel_for",
+    "product", "unflatten", "vector_loop",
 ]  # fmt: skip
 
 PARALLEL_WORK: Final = 32768  # elementary operations worth a thread of their own
@@ -51,7 +52,8 @@ class Kernel:
         tensor = self.members[name]
         assert isinstance(tensor, Compute)
         where = {a.var: x for a, x in zip(tensor.axes, at, strict=True)}
-        return self.body(tensor.body, where, known)
+        value: Expr = self.body(tensor.body, where, known)
+        return value
 
     def body(self, body: Expr, where: dict[str, Int], known: Source | None = None) -> Any:
         """A body with iterators replaced and loads resolved to buffers."""
@@ -133,5 +135,3 @@ def vector_loop(
 def let(name: str, value: IntLike, body: Stmt) -> Stmt:
     """A size with a name."""
     return Let(Var(name, i64), Index(as_int(value)), body)
-
-

@@ -19,7 +19,17 @@ from pliant.base.dtypes import f32, i64
 from pliant.ir.expr import Expr, Index, Load, Select, const
 from pliant.ir.tensor import Compute
 from pliant.loop.stmt import (
-    Alloc, Buffer, BufferRef, For, Function, If, Invoke, Stmt, Store, buffer, seq,
+    Alloc,
+    Buffer,
+    BufferRef,
+    For,
+    Function,
+    If,
+    Invoke,
+    Stmt,
+    Store,
+    buffer,
+    seq,
 )  # fmt: skip
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.common import Kernel, let, parallel_for, product, unflatten
@@ -214,5 +224,3 @@ def _load_of(side: Expr) -> Load:
     while not isinstance(side, Load):
         side = side.a  # type: ignore[attr-defined]
     return side
-
-

@@ -3,16 +3,19 @@ the innermost is vectorized, the others are shared between threads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pliant.ir.expr import Expr, Index, Load, loads_of
-from pliant.loop.stmt import Function, Stmt, seq
+from pliant.loop.stmt import For, Function, Stmt, seq
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
+from pliant.lower.pack import divisor
 from pliant.schedule.recipes.common import Kernel, parallel_for, product, unflatten, vector_loop
 from pliant.sym.expr import Int, as_int, ceildiv, minimum, var
 from pliant.sym.facts import Facts
 
+TILE: Final = 16  # rows of a block when transposing
 CHUNK: Final = 4096  # elements of a one-dimensional loop that go to a thread at once
 
 
@@ -42,10 +45,56 @@ def map_kernel(spec: Spec, lanes: int) -> Function:
                             lambda v: element({name: base + v}))  # fmt: skip
         return k.function(parallel_for("chunk", ceildiv(extent, CHUNK), CHUNK * work, inner))
     outer, last = names[:-1], names[-1]
+    across = _across(k, list(values.values()), where, names, extents)
+    if across is not None:
+        return k.function(_tiled(element, names, extents, across, lanes, work))
     at = unflatten(var("p"), tuple(outer), extents)
     inner = vector_loop("v", extents[last], lanes, lambda v: element(at | {last: v}))
     rows = product([extents[n] for n in outer])
     return k.function(parallel_for("p", rows, extents[last] * work, inner))
+
+
+def _across(
+    k: Kernel, values: list[Expr], where: dict[str, Int], names: list[str], extents: dict[str, Int]
+) -> str | None:
+    """The outer loop along which some load is contiguous while it jumps along the innermost: the
+    kernel transposes."""
+    last = names[-1]
+    for value in values:
+        for load in loads_of(value):
+            offset = _offset(load)
+            if offset is None:
+                continue
+            offset = offset.subs(where)
+            inner = offset.linear(last)
+            if inner is None or inner[0] == 0 or inner[0] == 1:
+                continue
+            for name in names[:-1]:
+                along = offset.linear(name)
+                if along is not None and along[0] == 1:
+                    return name
+    return None
+
+
+def _tiled(
+    element: Callable[[dict[str, Int]], Stmt], names: list[str], extents: dict[str, Int],
+    across: str, lanes: int, work: int,
+) -> Stmt:  # fmt: skip
+    """Blocks of TILE by `lanes`, so that each cache line that is touched is used whole."""
+    last = names[-1]
+    outer = [n for n in names[:-1] if n != across]
+    blocks = ceildiv(extents[across], TILE)
+    p, row = var("p"), var("row")
+    at = unflatten(p // blocks, tuple(outer), extents)
+    first = p % blocks * TILE
+    count = minimum(extents[across] - first, TILE)
+
+    def block(v: Int) -> Stmt:
+        return For("row", count, element(at | {across: first + row, last: v}))
+
+    inner = vector_loop("v", extents[last], lanes, block)
+    rows = product([extents[n] for n in outer]) * blocks
+    return parallel_for("p", rows, extents[last] * work * TILE, inner)
 
 
 def collapse(
@@ -60,7 +109,7 @@ def collapse(
     while at > 0:
         p, q = names[at - 1], names[at]
         if all(_fusable(a, p, q, extents[q], facts) for a in accesses):
-            both = {p: var(p) // extents[q], q: var(p) % extents[q]}
+            both = {p: var(p) // divisor(extents[q]), q: var(p) % divisor(extents[q])}
             size = extents[q]
             accesses = [_merge(a, p, q) for a in accesses]
             where = {n: x.subs(both) for n, x in where.items()}
@@ -109,7 +158,7 @@ def _index_values(value: Expr) -> list[Int]:
             found.append(node.int_)
         elif isinstance(node, Load):
             if not all(isinstance(i, Index) for i in node.indices):
-                stack += [i for i in node.indices]
+                stack += node.indices
         else:
             stack += [c for c in node.children() if isinstance(c, Expr)]
     return found

@@ -1,7 +1,7 @@
 """Any other reduction: one output element per lane, the reduction loops inside.
 
-Pools and depthwise convolutions with channels innermost, reductions over leading dimensions, products
-of types that have no micro-kernel. Several vectors at once share the loops' overhead.
+Pools and depthwise convolutions with channels innermost, reductions over leading dimensions,
+products of types that have no micro-kernel. Several vectors at once share the loops' overhead.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, Select, Unary, const
 from pliant.ir.tensor import Compute
+from pliant.loop.reduction import combine, identity
+from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Stmt, Store, buffer, seq
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.common import Kernel, parallel_for, product, unflatten
-from pliant.loop.reduction import combine, identity
-from pliant.loop.rewrite import subst
 from pliant.sym.expr import Int, as_int, var
 
 UNROLL: Final = 4
@@ -30,7 +30,7 @@ def reduction_kernel(spec: Spec, lanes: int) -> Function:
 
 class _Reduction:
     def __init__(self, spec: Spec, lanes: int) -> None:
-        self.spec, self.lanes = spec, lanes
+        self.spec, self.lanes = spec, lanes if spec.space else 1
         self.k = Kernel(spec)
         self.anchor, tensor = spec.members[0]
         assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
@@ -104,7 +104,9 @@ class _Reduction:
         return self.reduce.body.dtype
 
     def _identity(self) -> Expr:
-        combiner = {"argmax": "max", "argmin": "min"}.get(self.reduce.combiner, self.reduce.combiner)
+        combiner = {"argmax": "max", "argmin": "min"}.get(
+            self.reduce.combiner, self.reduce.combiner
+        )
         return identity(combiner, self._acc_dtype())
 
     def _update(self, acc: Buffer, best: Buffer, u: Int, where: dict[str, Int], tag: str) -> Stmt:
@@ -144,5 +146,4 @@ class _Reduction:
 
 
 def _rename(body: Stmt, old: str, new: str) -> Stmt:
-    from_to = {old: var(new)}
     return subst(body, {old: var(new)})

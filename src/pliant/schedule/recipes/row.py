@@ -1,5 +1,5 @@
-"""Rows: reductions along the columns with maps over columns and rows, in as few passes over each row
-as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm three.
+"""Rows: reductions along the columns with maps over columns and rows, in as few passes over each
+row as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm three.
 
 A map over the space is computed again by each reader unless it is an output (readers then read it
 back) or dear and wanted more than once (it then gets a buffer of one row).
@@ -12,11 +12,11 @@ from typing import Final
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Var
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.loop.reduction import combine, identity
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.common import Kernel, Source, parallel_for, product, unflatten
-from pliant.loop.reduction import combine, identity
 from pliant.sym.expr import Int, as_int, var
 
 Then = Callable[[], Stmt]  # what follows a pass
@@ -101,9 +101,8 @@ class _Rows:
             if name in scratch:
                 body = Alloc(self._row_buffer(name), body)
         rows = product([self.extents[d] for d in self.row_dims])
-        work = self.columns * sum(
-            cost_of(t.body) for _, t in self.spec.members  # type: ignore[attr-defined]
-        )
+        bodies = [t.body for _, t in self.spec.members if isinstance(t, Compute)]
+        work = self.columns * sum(map(cost_of, bodies))
         return self.k.function(parallel_for("row", rows, work, body))
 
     def _row_buffer(self, name: str) -> Buffer:
@@ -210,9 +209,8 @@ class _Rows:
         for name in reductions:
             zero = identity(self._combiner(name), acc[name].dtype)
             body: Stmt = Store(acc[name], (Index(var(f"zu{tag}") * lanes + slots[0]),), zero)
-            body = For(f"zu{tag}", as_int(UNROLL), For(f"z{tag}", as_int(lanes), body, "vectorized"),
-                       "unrolled")  # fmt: skip
-            clear.append(body)
+            body = For(f"z{tag}", as_int(lanes), body, "vectorized")
+            clear.append(For(f"zu{tag}", as_int(UNROLL), body, "unrolled"))
             slots[0] = var(f"z{tag}")
         c, u, v = (var(f"{x}{tag}") for x in ("c", "u", "v"))
         block = lanes * unroll
@@ -271,14 +269,13 @@ class _Rows:
         name, *more = reductions
         lanes, combiner = self.lanes, self._combiner(name)
         f = var(f"f_{name}")
-        parts = [Load(acc[name], (Index(f + u * lanes),)) for u in range(UNROLL)]
+        parts: list[Expr] = [Load(acc[name], (Index(f + u * lanes),)) for u in range(UNROLL)]
         while len(parts) > 1:
             parts = [combine(combiner, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        fold = For(f"f_{name}", as_int(lanes), Store(acc[name], (Index(f),), parts[0]), "vectorized")
+        folded = Store(acc[name], (Index(f),), parts[0])
+        fold = For(f"f_{name}", as_int(lanes), folded, "vectorized")
         axis = Axis(f"_l_{name}", as_int(lanes))
         total = Reduce(combiner, (axis,), Load(acc[name], (Index(var(axis.var)),)))
         self.ready[name] = Var(f"r_{name}", acc[name].dtype)
         inner = self._finish(more, acc, rest)
         return seq(fold, Let(self.ready[name], total, inner))
-
-

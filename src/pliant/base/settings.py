@@ -1,0 +1,40 @@
+"""The flags of Pliant: environment variables, read here and nowhere else in Python.
+
+The thread pool (C) reads PLIANT_NUM_THREADS and OMP_NUM_THREADS itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One field a flag."""
+
+    cache_dir: Path | None  # PLIANT_CACHE_DIR: where compiled kernels are kept; "off": nowhere
+    dump: Path | None  # PLIANT_DUMP: a folder to write every stage of a compilation to
+    check: bool  # PLIANT_CHECK=1: verify the program after every stage
+    debug: bool  # PLIANT_DEBUG=1: commands print where an error came from
+    threads: str  # what decides the number of threads, where a variable does: "NAME=value"
+
+
+def settings() -> Settings:
+    """The flags as they are now."""
+    cache = os.environ.get("PLIANT_CACHE_DIR", "")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = None if cache == "off" else Path(cache) if cache else home / "pliant" / "kernels"
+    dump = os.environ.get("PLIANT_DUMP", "")
+    on = {name: os.environ.get(f"PLIANT_{name}") == "1" for name in ("CHECK", "DEBUG")}
+    return Settings(folder, Path(dump) if dump else None, on["CHECK"], on["DEBUG"], _threads())
+
+
+def _threads() -> str:
+    for name in ("PLIANT_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "")
+        first = value.split(",")[0].strip()
+        if first.isdigit() and int(first) > 0:
+            return f"{name}={value}"
+    return ""

@@ -1,0 +1,36 @@
+"""`pliant compile MODEL -o FILE`: one compilation, one file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pliant.base.errors import InvalidModelError, ResourceError
+from pliant.cli.models import add_compile_options, compile_file, is_artifact
+from pliant.cli.terminal import file_size, message
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="an .onnx or .pt2 file")
+    parser.add_argument("-o", "--output", type=Path, help="default: the model's name with .so")
+    add_compile_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile and save; standard output names the file."""
+    model: Path = options.model
+    output: Path = options.output or Path(model.with_suffix(".so").name)
+    if is_artifact(model):
+        raise InvalidModelError(f"{model} is compiled already")
+    if not output.parent.is_dir():
+        raise ResourceError(f"cannot write {output}: the folder {output.parent} does not exist")
+    compiled = compile_file(model, options)
+    compiled.save(output)
+    stats = compiled.stats()
+    message(
+        f"{compiled.function}\n{stats['kernels']} kernels, {stats['cache_hits']} parts from the "
+        f"cache, {file_size(output.stat().st_size)}"
+    )
+    print(output)
+    return 0

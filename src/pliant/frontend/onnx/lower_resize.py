@@ -1,0 +1,120 @@
+"""Resize, upsampling and sampling at a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+from pliant.base.dtypes import f32
+from pliant.base.errors import InvalidModelError
+from pliant.frontend.onnx.site import Lowering, Site
+from pliant.frontend.onnx.symbolic import Ratio, ratio_of
+from pliant.graph.function import Value
+from pliant.sym.expr import Int, as_int
+
+_COORDINATES: Final = {
+    "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric",
+    "tf_half_pixel_for_nn",
+}  # fmt: skip
+
+
+def lower_resize(s: Site) -> Value:
+    """To sizes, or by scales."""
+    x = s.x()
+    if s.opset < 11:
+        return _resize(s, x, *_scaled(s, x, 1), "asymmetric", "floor")
+    if s.int_attr("antialias", 0):
+        raise s.unsupported("antialias is not supported")
+    coordinate = s.str_attr("coordinate_transformation_mode", "half_pixel")
+    if coordinate not in _COORDINATES:
+        raise s.unsupported(f"coordinate_transformation_mode {coordinate!r} is not supported")
+    if s.has(3) and s.item(3).shape[0] != 0:
+        sizes, scales = _sized(s, x)
+    else:
+        sizes, scales = _scaled(s, x, 2)
+    nearest = s.str_attr("nearest_mode", "round_prefer_floor")
+    return _resize(s, x, sizes, scales, coordinate, nearest)
+
+
+def lower_upsample(s: Site) -> Value:
+    """The older form."""
+    x = s.x()
+    return _resize(s, x, *_scaled(s, x, 1), "asymmetric", "floor")
+
+
+def _resize(
+    s: Site, x: Value, sizes: tuple[Int, ...], scales: tuple[float | None, ...], coordinate: str,
+    nearest: str,
+) -> Value:  # fmt: skip
+    mode = s.str_attr("mode", "nearest")
+    mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
+    if mode not in ("nearest", "linear", "cubic"):
+        raise InvalidModelError(f"{s.span}: mode {mode!r}")
+    return s.call(
+        "resize", x, sizes=sizes, scales=scales, mode=mode, coordinate=coordinate,
+        nearest=nearest, cubic_coeff=s.float_attr("cubic_coeff_a", -0.75),
+        exclude_outside=bool(s.int_attr("exclude_outside", 0)),
+    )  # fmt: skip
+
+
+def _resized_axes(s: Site, x: Value) -> tuple[int, ...]:
+    rank = len(x.shape)
+    return tuple(s.positive_axis(a, rank) for a in s.ints_attr("axes", range(rank)))
+
+
+def _scaled(s: Site, x: Value, index: int) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
+    known = s.known(index, "scales").ravel().tolist()
+    axes = _resized_axes(s, x)
+    if len(known) != len(axes):
+        raise InvalidModelError(f"{s.span}: {len(known)} scales for {len(axes)} dims")
+    sizes, scales = list(x.shape), [1.0] * len(x.shape)
+    given: list[float | None] = list(scales)
+    for axis, scale in zip(axes, known, strict=True):
+        ratio = ratio_of(scale, f32)
+        sizes[axis] = (x.shape[axis] * ratio.num) // ratio.den
+        given[axis] = _exact(scale)
+    return tuple(sizes), tuple(given)
+
+
+def _exact(scale: float | Ratio) -> float | None:
+    return scale.number if isinstance(scale, Ratio) else float(scale)
+
+
+def _sized(s: Site, x: Value) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
+    wanted = s.ints(3, "sizes")
+    axes = _resized_axes(s, x)
+    if len(wanted) != len(axes):
+        raise InvalidModelError(f"{s.span}: {len(wanted)} sizes for {len(axes)} dims")
+    policy = s.str_attr("keep_aspect_ratio_policy", "stretch")
+    sizes = list(x.shape)
+    scales: list[float | None] = [1.0 if k not in axes else None for k in range(len(sizes))]
+    if policy == "stretch":
+        for axis, size in zip(axes, wanted, strict=True):
+            sizes[axis] = size
+        return tuple(sizes), tuple(scales)
+    if not all(d.is_const for d in (*wanted, *(x.shape[a] for a in axes))):
+        raise s.unsupported(f"keep_aspect_ratio_policy {policy!r} needs fixed sizes")
+    ratios = [Fraction(w.value, x.shape[a].value) for w, a in zip(wanted, axes, strict=True)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    for axis in axes:
+        sizes[axis] = as_int(int(ratio * x.shape[axis].value + Fraction(1, 2)))
+        scales[axis] = float(ratio)
+    return tuple(sizes), tuple(scales)
+
+
+def lower_grid_sample(s: Site) -> Value:
+    """Values at positions in [-1, 1]."""
+    mode = s.str_attr("mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return s.call(
+        "grid_sample", s.x(0), s.x(1), mode=mode, padding=s.str_attr("padding_mode", "zeros"),
+        align_corners=bool(s.int_attr("align_corners", 0)),
+    )  # fmt: skip
+
+
+RESIZE: Final[Mapping[str, Lowering]] = {
+    "GridSample": lower_grid_sample,
+    "Resize": lower_resize,
+    "Upsample": lower_upsample,
+}

@@ -1,0 +1,180 @@
+"""ONNX tensors and element types as NumPy arrays and `DType`s."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
+
+from pliant.base.dtypes import (
+    DType,
+    bf16,
+    boolean,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from pliant.base.errors import InvalidModelError, UnsupportedError
+
+DTYPE_OF: Final[dict[int, DType]] = {
+    TensorProto.FLOAT: f32,
+    TensorProto.DOUBLE: f64,
+    TensorProto.FLOAT16: f16,
+    TensorProto.BFLOAT16: bf16,
+    TensorProto.INT8: i8,
+    TensorProto.INT16: i16,
+    TensorProto.INT32: i32,
+    TensorProto.INT64: i64,
+    TensorProto.UINT8: u8,
+    TensorProto.UINT16: u16,
+    TensorProto.UINT32: u32,
+    TensorProto.UINT64: u64,
+    TensorProto.BOOL: boolean,
+}
+ELEMENT_OF: Final[dict[str, int]] = {d.name: code for code, d in DTYPE_OF.items()}
+
+
+@dataclass(frozen=True)
+class TensorFolder:
+    """Where the external data of a model lies; `path` is None when it came from memory.
+
+    What links point to must lie in one of `roots`: the folder, or where a model file that is a
+    link itself (as in download caches) points.
+    """
+
+    path: Path | None = None
+    roots: tuple[Path, ...] = ()
+
+    @staticmethod
+    def of(file: Path) -> TensorFolder:
+        """The folder of a model file."""
+        return TensorFolder(file.parent, (file.parent.resolve(), file.resolve().parent))
+
+
+def dtype_of(code: int, what: str) -> DType:
+    """The `DType` of an ONNX element type.
+
+    Raises InvalidModelError where ONNX has no such type, UnsupportedError where Pliant has none.
+    """
+    found = DTYPE_OF.get(code)
+    if found is not None:
+        return found
+    if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
+        raise InvalidModelError(f"{what} has the unknown element type {code}")
+    name = TensorProto.DataType.Name(code).lower()
+    have = ", ".join(d.name for d in DTYPE_OF.values())
+    raise UnsupportedError(f"{what} has element type {name}; supported are {have}")
+
+
+def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
+    """The contents of a tensor, read-only where they are mapped from a file."""
+    what = f"tensor {tensor.name!r}"
+    dtype = dtype_of(tensor.data_type, what)
+    if any(d < 0 for d in tensor.dims):
+        raise InvalidModelError(f"{what} has a negative dimension: {list(tensor.dims)}")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external(tensor, dtype, folder)
+    _check_length(tensor, dtype, what)
+    try:
+        array = np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidModelError(f"{what} is damaged: {error}") from error
+    return array.astype(dtype.numpy, copy=False)
+
+
+def to_dense(tensor: SparseTensorProto, folder: TensorFolder) -> np.ndarray:
+    """A sparse tensor with its zeros written out."""
+    values = to_array(tensor.values, folder)
+    indices = to_array(tensor.indices, folder)
+    shape = tuple(tensor.dims)
+    flat = np.zeros(int(np.prod(shape)), values.dtype)
+    try:
+        if indices.ndim == 2:
+            indices = np.ravel_multi_index(tuple(indices.T), shape)
+        flat[indices] = values
+    except (ValueError, IndexError) as error:
+        name = tensor.values.name
+        raise InvalidModelError(f"sparse tensor {name!r} is damaged: {error}") from error
+    return flat.reshape(shape)
+
+
+def element_code(dtype: DType) -> int:
+    """The ONNX element type of a `DType`."""
+    return ELEMENT_OF[dtype.name]
+
+
+def _check_length(tensor: TensorProto, dtype: DType, what: str) -> None:
+    count = int(np.prod([int(d) for d in tensor.dims], dtype=object))
+    if tensor.HasField("raw_data"):
+        have, need = len(tensor.raw_data), count * dtype.bytes
+        unit = "bytes"
+    else:
+        field = helper.tensor_dtype_to_field(tensor.data_type)
+        have, need = len(getattr(tensor, field)), count
+        unit = "elements"
+    if have != need:
+        raise InvalidModelError(f"{what} needs {need} {unit} and has {have}")
+
+
+def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.ndarray:
+    entries = {e.key: e.value for e in tensor.external_data}
+    what = f"tensor {tensor.name!r}"
+    location = entries.get("location", "")
+    path = _data_path(location, folder, what)
+    count = int(np.prod([int(d) for d in tensor.dims], dtype=object))
+    need = count * dtype.bytes
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", str(need)))
+    except ValueError as error:
+        raise InvalidModelError(f"{what}: external data entry is no number: {error}") from error
+    if length != need or offset < 0:
+        raise InvalidModelError(
+            f"{what} needs {need} bytes; its entry gives {length} at {offset} in {location!r}"
+        )
+    size = path.stat().st_size
+    if offset + length > size:
+        raise InvalidModelError(
+            f"{what}: bytes {offset} to {offset + length} of {location!r} are wanted, "
+            f"but the file has {size}"
+        )
+    shape = tuple(tensor.dims)
+    if need == 0:
+        return np.zeros(shape, dtype.numpy)
+    with path.open("rb") as file:
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        view = mmap.mmap(
+            file.fileno(), offset + length - start, access=mmap.ACCESS_READ, offset=start
+        )
+    return np.frombuffer(view, dtype.numpy, count, offset - start).reshape(shape)
+
+
+def _data_path(location: str, folder: TensorFolder, what: str) -> Path:
+    if not location:
+        raise InvalidModelError(f"{what}: its external data has no location")
+    if folder.path is None:
+        raise InvalidModelError(
+            f"{what} is stored in {location!r}, and a model from memory has no folder; "
+            "pass the path of the model file"
+        )
+    relative = PurePosixPath(location.replace("\\", "/"))
+    if relative.is_absolute() or ".." in relative.parts or ":" in relative.parts[0]:
+        raise InvalidModelError(f"{what}: {location!r} leads out of the model's folder")
+    path = folder.path / relative
+    if not any(path.resolve().is_relative_to(root) for root in folder.roots):
+        raise InvalidModelError(f"{what}: {location!r} leads out of the model's folder")
+    if not path.is_file():
+        raise InvalidModelError(f"{what}: the external data file {location!r} is missing")
+    return path

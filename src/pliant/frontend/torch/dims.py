@@ -1,0 +1,237 @@
+"""What the user says of dynamic dimensions, in any of the accepted forms.
+
+{"ids": {0: "batch", 1: "seq"}}        names
+({0: torch.export.Dim("batch")}, …)    torch's dims, also derived ones (2 * n)
+{"x": {2: Dim(max=512, multiple=32)}}  what is known of an unnamed dimension
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.export import Dim as TorchDim
+from torch.utils import _pytree as pytree
+
+from pliant.base.errors import InvalidModelError
+from pliant.frontend.torch.structure import path_name
+from pliant.graph.function import Dim
+
+AUTO = TorchDim.DYNAMIC
+"""Torch's "find out": relations between dims become guards, not errors."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One dynamic dimension of one input. `root` names the symbol under a derived torch dim."""
+
+    name: str | None
+    known: Dim
+    derived: Any = None
+
+    @property
+    def root(self) -> str | None:
+        return None if self.derived is None else sanitise(self.derived.root.__name__)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the arguments: where it is, its value, its dynamic dims by axis."""
+
+    path: tuple[str | int, ...]
+    value: Any
+    requests: Mapping[int, Request] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return path_name(self.path)
+
+
+def sanitise(name: str) -> str:
+    """A name for a symbol: an identifier, no keyword, without a leading underscore."""
+    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name).lstrip("_") or "n"
+    if clean[0].isdigit():
+        clean = "n" + clean
+    return clean + "_" if keyword.iskeyword(clean) or clean in ("min", "max") else clean
+
+
+class Forward:
+    """The parameters of a model's `forward`. Extra positional arguments are `args_0`, `args_1` …"""
+
+    def __init__(self, forward: Callable[..., Any] | Sequence[str]) -> None:
+        self._signature = inspect.signature(forward) if callable(forward) else None
+        self._plain: list[str] = [] if callable(forward) else list(forward)
+        self._rest: str | None = None
+        self._named: str | None = None
+        for p in self._signature.parameters.values() if self._signature else ():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                self._plain.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                self._rest = p.name
+            elif p.kind is p.VAR_KEYWORD:
+                self._named = p.name
+
+    def names(self, count: int) -> list[str]:
+        """What can be given by position, where there are `count` positional arguments."""
+        extra = range(max(count - len(self._plain), 0)) if self._rest else ()
+        return [*self._plain, *(f"{self._rest}_{k}" for k in extra)]
+
+    def flat(self, spec: Any, count: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The user's spec by argument; torch nests those of `*args` and `**kwargs`."""
+        if spec is None:
+            return {}
+        names = self.names(count)
+        if not isinstance(spec, Mapping):
+            order = [*names[: min(count, len(self._plain))]]
+            order += [self._rest] if self._rest and count > len(self._plain) else []
+            spec = dict(zip([*order, *kwargs], spec, strict=False))
+        found: dict[str, Any] = {}
+        for name, item in spec.items():
+            if name == self._rest and name not in names:
+                found |= {f"{name}_{k}": v for k, v in enumerate(item or ())}
+            elif name == self._named and isinstance(item, Mapping) and name not in kwargs:
+                found |= item
+            else:
+                found[name] = item
+        for name in found:
+            if name not in names and name not in kwargs:
+                known = ", ".join(sorted({*names, *kwargs}))
+                raise InvalidModelError(f"dynamic_shapes names {name!r}; the arguments are {known}")
+        return found
+
+    def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
+        """The flat spec as torch wants it: an entry for every argument, nested as `forward` is."""
+        assert self._signature is not None
+        names = self.names(count)
+        positional = [spec.get(n) for n in names[:count]]
+        return dict(self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments)
+
+
+def leaves_of(
+    forward: Forward,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    specs: Mapping[str, Any],
+    dims: Mapping[str, Dim],
+) -> list[Leaf]:
+    """The leaves of (args, kwargs) in torch's order, each with what the user said of it."""
+    names = forward.names(len(args))
+    found: list[Leaf] = []
+    flat, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    for keys, value in flat:
+        parts = [_key(k) for k in keys]
+        head = names[int(parts[1])] if parts[0] == 0 else str(parts[1])
+        path: tuple[str | int, ...] = (head, *parts[2:])
+        spec = _descend(specs.get(head), parts[2:])
+        found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
+    return found
+
+
+def torch_spec(spec: Any, dims: Mapping[str, Dim]) -> Any:
+    """The same structure in torch's words.
+
+    Every dim is DYNAMIC, so that relations between dims become guards and not errors; only dims
+    that the user derived (2 * n) stay as they are.
+    """
+    if isinstance(spec, Mapping):
+        return {
+            k: TorchDim.STATIC if v is None and isinstance(k, int) else torch_spec(v, dims)
+            for k, v in spec.items()
+        }
+    if isinstance(spec, list | tuple):
+        return type(spec)(torch_spec(v, dims) for v in spec)
+    if isinstance(spec, str):
+        return _hint(dims.get(spec, Dim()))
+    if isinstance(spec, Dim):
+        return _hint(spec)
+    if isinstance(spec, TorchDim) and not _is_derived(spec):
+        return _hint(merged(_torch_range(spec), dims.get(spec.__name__)))
+    return spec
+
+
+def _hint(known: Dim) -> Any:
+    low = known.min if known.min > 2 else None
+    if low is None and known.max is None:
+        return AUTO
+    return AUTO(min=low, max=known.max)
+
+
+def merged(known: Dim, more: Dim | None) -> Dim:
+    """Both are true."""
+    if more is None:
+        return known
+    ends = [m for m in (known.max, more.max) if m is not None]
+    return Dim(
+        max(known.min, more.min),
+        min(ends) if ends else None,
+        math.lcm(known.multiple, more.multiple),
+        more.likely or known.likely,
+    )
+
+
+def _is_derived(dim: Any) -> bool:
+    return hasattr(dim, "root") and hasattr(dim, "fn")
+
+
+def _torch_range(dim: Any) -> Dim:
+    high = dim.max
+    return Dim(int(dim.min), int(high) if isinstance(high, int) else None)
+
+
+def _key(key: Any) -> str | int:
+    for attribute in ("idx", "key", "name"):
+        if hasattr(key, attribute):
+            return getattr(key, attribute)  # type: ignore[no-any-return]
+    return str(key)
+
+
+def _descend(spec: Any, parts: Sequence[str | int]) -> Any:
+    for part in parts:
+        if spec is None:
+            return None
+        if isinstance(spec, Mapping):
+            spec = spec.get(part)
+        elif isinstance(part, int) and part < len(spec):
+            spec = spec[part]
+        else:
+            return None
+    return spec
+
+
+def _requests(
+    spec: Any, value: Any, path: tuple[str | int, ...], dims: Mapping[str, Dim]
+) -> Iterator[tuple[int, Request]]:
+    if spec is None or not isinstance(value, torch.Tensor):
+        return
+    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+    for axis, item in pairs:
+        if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
+            raise InvalidModelError(
+                f"dynamic_shapes of {path_name(path)}: no dimension {axis!r} in rank {value.ndim}"
+            )
+        request = _request(item, dims, path)
+        if request is not None:
+            yield axis % value.ndim, request
+
+
+def _request(item: Any, dims: Mapping[str, Dim], path: tuple[str | int, ...]) -> Request | None:
+    if item is None or isinstance(item, int) or item is TorchDim.STATIC:
+        return None
+    if isinstance(item, str):
+        return Request(sanitise(item), dims.get(item, Dim()))
+    if isinstance(item, Dim):
+        return Request(None, item)
+    if isinstance(item, TorchDim) and not _is_derived(item):
+        name = item.__name__
+        return Request(sanitise(name), merged(_torch_range(item), dims.get(name)))
+    if _is_derived(item):
+        return Request(None, Dim(), item)
+    low, high = getattr(item, "min", None), getattr(item, "max", None)
+    if hasattr(item, "type"):  # torch's DimHint: AUTO or DYNAMIC, with or without a range
+        return Request(None, replace(Dim(), min=low or 0, max=high))
+    raise InvalidModelError(f"dynamic_shapes of {path_name(path)}: {item!r} is no dimension")

@@ -1,0 +1,381 @@
+"""An exported program as a graph function. Every unsupported thing is reported at once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from pliant.base.errors import InvalidModelError, PliantError, UnsupportedError
+from pliant.base.spans import Span
+from pliant.frontend.torch.aten import ATEN
+from pliant.frontend.torch.context import Context, SizeFloat, Table
+from pliant.frontend.torch.dims import Request, sanitise
+from pliant.frontend.torch.export import Exported, export_program
+from pliant.frontend.torch.guards import bounded_by_user, equalities
+from pliant.frontend.torch.lower_reduce import Lazy
+from pliant.frontend.torch.mutation import functional_name, is_mutating
+from pliant.frontend.torch.naming import Naming
+from pliant.frontend.torch.places import span_of
+from pliant.frontend.torch.promote import from_torch
+from pliant.frontend.torch.structure import Call, Template
+from pliant.frontend.torch.templates import call_of, output_template
+from pliant.frontend.torch.weights import to_array
+from pliant.graph.builder import Builder
+from pliant.graph.function import Dim, Function, TensorType, Value
+from pliant.graph.operator import Operators
+from pliant.sym.expr import Int, as_int
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A graph function and how Python calls it.
+
+    `call` and `output` are plain data; `rebuild` makes the model's own output types (in process).
+    `input_names` are the user's words for the function's parameters.
+    """
+
+    function: Function
+    weights: dict[str, np.ndarray]
+    call: Call
+    input_names: tuple[str, ...]
+    output: Template
+    rebuild: Callable[[Sequence[Any]], Any]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Problem:
+    """An operator that cannot be imported, where it was met first, and how often."""
+
+    reason: str
+    span: Span | None
+    count: int = 1
+
+
+@dataclass
+class _State:
+    ctx: Context
+    table: Table
+    problems: dict[tuple[str, str], _Problem] = field(default_factory=dict)
+
+
+def import_torch(
+    model: torch.nn.Module | ExportedProgram,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    operators: Operators,
+    dynamic_shapes: Any = None,
+    dims: Mapping[str, Dim] | None = None,
+    name: str = "main",
+    probe_small: bool = True,
+    extra: Table | None = None,
+) -> ImportedModel:
+    """Export and import. `extra` adds lowerings of operators (custom ones, say) by name."""
+    exported = export_program(
+        model, args, kwargs, dynamic_shapes=dynamic_shapes, dims=dims, probe_small=probe_small
+    )
+    return import_exported(exported, operators, name=name, dims=dims, extra=extra)
+
+
+def import_exported(
+    exported: Exported | ExportedProgram,
+    operators: Operators,
+    *,
+    name: str = "main",
+    dims: Mapping[str, Dim] | None = None,
+    extra: Table | None = None,
+) -> ImportedModel:
+    """The graph function of an exported program.
+
+    Raises UnsupportedError with all that cannot be imported, each with its first place.
+    """
+    if isinstance(exported, ExportedProgram):
+        exported = export_program(exported, dims=dims)
+    program = exported.program
+    builder = Builder(name, operators)
+    naming = _naming(exported, dims or {})
+    for dim, known in naming.dims.items():
+        builder.dim(dim, known)
+    for a, b in naming.equalities:
+        builder.equal(a, b)
+    for a, b in equalities(program, naming.symbols, builder.facts):
+        builder.equal(a, b)
+    state = _State(Context(builder, naming.symbols), {**ATEN, **(extra or {})})
+    call = call_of(program, exported.names)
+    env, input_names = _inputs(program, state, naming, call)
+    leaves = _run(state, program.graph_module, dict(env))
+    _report(state.problems)
+    given = frozenset(v for v in env.values() if isinstance(v, Value))
+    return _finish(program, state, leaves, given, call, input_names, exported.notes)
+
+
+def _finish(
+    program: ExportedProgram, state: _State, leaves: Sequence[Any],
+    given: frozenset[Value], call: Call, input_names: Sequence[str], notes: tuple[str, ...],
+) -> ImportedModel:  # fmt: skip
+    ctx = state.ctx
+    ctx.node, ctx.span = None, None
+    results: dict[Value, int] = {}
+    places: list[tuple[str, Any]] = []
+    for leaf in leaves:
+        kind = "size" if isinstance(leaf, Int) else "leaf"
+        if isinstance(leaf, Int) and leaf.is_const:
+            leaf = leaf.value
+        if isinstance(leaf, Int):
+            leaf = ctx.call("size_value", value=leaf)
+        if isinstance(leaf, Lazy):
+            leaf = leaf.get()
+        if isinstance(leaf, Value):
+            value = ctx.call("identity", leaf) if leaf in given else leaf
+            places.append((kind, results.setdefault(value, len(results))))
+        else:
+            places.append(("constant", leaf))
+    function, weights = ctx.builder.finish(list(results))
+    spec = program.call_spec.out_spec
+    assert spec is not None
+
+    def rebuild(outputs: Sequence[Any]) -> Any:
+        flat = [
+            x if kind == "constant" else int(outputs[x]) if kind == "size" else outputs[x]
+            for kind, x in places
+        ]
+        return pytree.tree_unflatten(flat, spec)
+
+    template = output_template(spec, places)
+    return ImportedModel(
+        function, weights, call, tuple(input_names), template, rebuild, tuple(notes)
+    )
+
+
+def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
+    program = exported.program
+    naming = Naming(
+        {sanitise(k): v for k, v in dims.items()},
+        program.range_constraints,
+        bounded_by_user(program),
+    )
+    inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    tensors: list[tuple[str, Any, Mapping[int, Request]]] = []
+    for spec, requests in zip(inputs, exported.requests, strict=True):
+        value = values[spec.arg.name]
+        if isinstance(value, torch.Tensor):
+            tensors.append((spec.arg.name, value, requests))
+        elif isinstance(value, torch.SymInt):
+            raise UnsupportedError(
+                f"the integer argument {spec.arg.name!r} is dynamic; pass a tensor of that size"
+            )
+    naming.read(tensors)
+    return naming
+
+
+def _inputs(
+    program: ExportedProgram, state: _State, naming: Naming, call: Call
+) -> tuple[dict[Node, Any], list[str]]:
+    builder = state.ctx.builder
+    specs = {s.arg.name: s for s in program.graph_signature.input_specs}
+    env: dict[Node, Any] = {}
+    names: list[str] = []
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        spec, value = specs[node.name], node.meta.get("val")
+        if spec.kind is InputKind.USER_INPUT:
+            if isinstance(value, torch.Tensor):
+                env[node] = builder.param(
+                    node.name, from_torch(value.dtype), naming.shapes[node.name]
+                )
+                names.append(node.name)
+            else:
+                env[node] = value
+        elif node.users:
+            env[node] = builder.weight(spec.target or node.name, _stored(program, spec))
+    return env, names
+
+
+def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
+    if spec.target in program.constants:
+        tensor = program.constants[spec.target]
+    else:
+        tensor = program.state_dict[spec.target]
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedError(f"the constant {spec.target!r} is no tensor")
+    return to_array(tensor)
+
+
+# ---- the walk
+
+
+def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[Any]:
+    """Lower every node; the flat results."""
+    for node in module.graph.nodes:
+        if node.op == "call_function":
+            env[node] = _lower(state, module, node, env)
+        elif node.op == "get_attr":
+            env[node] = getattr(module, str(node.target))
+        elif node.op == "output":
+            results = _resolve(state, node.args[0], env)
+            return results if isinstance(results, tuple | list) else (results,)
+    raise InvalidModelError("the exported graph has no output")
+
+
+def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any]) -> Any:
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return None  # read from the metadata where it is used
+    if not node.users and not is_mutating(node):
+        return None
+    if node.target is operator.getitem:
+        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
+    ctx = state.ctx
+    ctx.node, ctx.span = node, span_of(node)
+    try:
+        if node.target is operator.getitem:
+            return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return _inline(state, node, env)
+        return _operator(state, node, env)
+    except UnsupportedError as error:
+        _record(state, node, str(error))
+        return _stand_in(value)
+    except (PliantError, TypeError, KeyError, ValueError, IndexError, AssertionError) as error:
+        if state.problems:  # an operand of a failed operator may be what is wrong
+            return _stand_in(value)
+        where = f"{ctx.span}: " if ctx.span else ""
+        raise InvalidModelError(f"{where}cannot import {node.target}: {error}") from error
+
+
+def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
+    name = str(node.target)
+    if name.startswith(_CHECKS):
+        return None
+    if is_mutating(node):
+        name = functional_name(node.target)
+    lowering = state.table.get(name)
+    if lowering is None:
+        raise UnsupportedError("there is no import rule for it")
+    args = [_resolve(state, a, env) for a in node.args]
+    kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
+    result = lowering(state.ctx, *args, **kwargs)
+    _check(result, node.meta.get("val"))
+    if is_mutating(node) and isinstance(node.args[0], Node):
+        env[node.args[0]] = result
+    return result
+
+
+_CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sym_numel",
+           "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
+_IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
+_INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
+
+
+def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
+    """Regions with gradients off, or autocast off, are their bodies."""
+    name = str(node.target).rsplit(".", 1)[-1]
+    if name not in _INLINED:
+        raise UnsupportedError("control flow inside the model is not supported yet")
+    if name == "wrap_with_autocast" and node.args[2]:
+        raise UnsupportedError("autocast inside the model; convert the model with .to(dtype)")
+    at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
+    body = env[node.args[at]]  # type: ignore[index]
+    inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
+    values = [_resolve(state, a, env) for a in node.args[at + 1 :]]
+    return tuple(_run(state, body, dict(zip(inputs, values, strict=True))))
+
+
+def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
+    """The value of an argument: tensors, sizes, numbers, and lists of them."""
+    if isinstance(arg, Node):
+        value = arg.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            return _number(state.ctx.symbols.of(value))
+        if isinstance(value, torch.SymFloat):
+            over, under = state.ctx.symbols.ratio(value)
+            return SizeFloat(over, as_int(under))
+        found = env[arg]
+        return found.get() if isinstance(found, Lazy) else found
+    if isinstance(arg, list | tuple):
+        return type(arg)(_resolve(state, a, env) for a in arg)
+    if isinstance(arg, torch.SymInt):
+        return _number(state.ctx.symbols.of(arg))
+    return arg
+
+
+def _number(size: Int) -> Int | int:
+    return size.value if size.is_const else size
+
+
+def _item(values: Any, index: Any) -> Any:
+    value = values[index]
+    if value is None:
+        raise UnsupportedError("this result of the operator is not available")
+    return value
+
+
+# ---- checks and reports
+
+
+def _check(result: Any, expected: Any) -> None:
+    """Our types against torch's: rank, element type, constant sizes."""
+    if isinstance(result, tuple | list) and isinstance(expected, tuple | list):
+        for r, e in zip(result, expected, strict=True):
+            _check(r, e)
+        return
+    if not isinstance(result, Value) or not isinstance(expected, torch.Tensor):
+        return
+    same = from_torch(expected.dtype) is result.dtype and expected.ndim == len(result.shape)
+    for ours, theirs in zip(result.shape, expected.shape, strict=False):
+        if ours.is_const and isinstance(theirs, int) and ours.value != theirs:
+            same = False
+    if not same:
+        raise AssertionError(
+            f"the result is {result.type}, torch says {expected.dtype}{list(expected.shape)}"
+        )
+
+
+def _stand_in(value: Any) -> Any:
+    """A value of the right type to go on with after a problem; it is never part of a function."""
+    if isinstance(value, torch.Tensor):
+        dtype = from_torch(value.dtype) if value.dtype in _KNOWN else from_torch(torch.float32)
+        shape = tuple(as_int(d) if isinstance(d, int) else as_int(2) for d in value.shape)
+        return Value("unsupported", TensorType(dtype, shape))
+    if isinstance(value, tuple | list):
+        return tuple(_stand_in(v) for v in value)
+    return value
+
+
+_KNOWN = frozenset({torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float16})
+
+
+def _record(state: _State, node: Node, reason: str) -> None:
+    key = (str(node.target), reason)
+    found = state.problems.get(key)
+    if found is None:
+        state.problems[key] = _Problem(reason, state.ctx.span)
+    else:
+        found.count += 1
+
+
+def _report(problems: Mapping[tuple[str, str], _Problem]) -> None:
+    if not problems:
+        return
+    lines = ["the model uses what Pliant does not support:"]
+    for (name, _), problem in problems.items():
+        times = "once" if problem.count == 1 else f"{problem.count} times"
+        where = f", first at {problem.span}" if problem.span else ""
+        lines.append(f"  {name} ({times}{where}): {problem.reason}")
+    lines.append(
+        "Rewrite these lines with other operators, keep them outside the compiled part, or pass an "
+        "import rule for them (`extra`)."
+    )
+    raise UnsupportedError("\n".join(lines))

@@ -1,0 +1,133 @@
+"""ATen matrix products and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pliant.base.dtypes import boolean
+from pliant.frontend.torch.context import Context, Table, constant
+from pliant.graph.function import Value
+
+
+def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> Any:
+    return ctx.call("linear", x, weight, bias)
+
+
+def matmul(ctx: Context, a: Value, b: Value) -> Any:
+    return ctx.call("matmul", a, b)
+
+
+def added(ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Any:
+    """beta * base + alpha * (a @ b): addmm, addmv, baddbmm."""
+    product = ctx.call("matmul", a, b)
+    if alpha != 1:
+        product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
+    if beta == 0:
+        return product
+    if beta != 1:
+        base = ctx.call("mul", base, ctx.tensor(beta, base.dtype))
+    return ctx.call("add", base, product)
+
+
+def added_batches(
+    ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    """addbmm: the products are summed over the batch."""
+    product = ctx.call("sum", ctx.call("matmul", a, b), axes=(0,), keepdims=False)
+    product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
+    return ctx.call("add", ctx.call("mul", base, ctx.tensor(beta, base.dtype)), product)
+
+
+def outer(ctx: Context, a: Value, b: Value) -> Any:
+    a, b = ctx.promoted(a, b)
+    return ctx.call("mul", ctx.call("unsqueeze", a, axes=(1,)), ctx.call("unsqueeze", b, axes=(0,)))
+
+
+def einsum(ctx: Context, equation: str, operands: Sequence[Value], path: Any = None) -> Any:
+    values = ctx.promoted(*operands)
+    return ctx.call("einsum", values, equation=equation.replace(" ", ""))
+
+
+def scaled_dot_product_attention(
+    ctx: Context,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: Any = False,
+    *,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if dropout_p:
+        raise ctx.unsupported("attention with dropout; call model.eval() before exporting")
+    rank = max(len(q.shape), len(k.shape), len(v.shape))
+    lift = max(3 - rank, 0)
+    q, k, v = (_with_rank(ctx, t, rank + lift) for t in (q, k, v))
+    if mask is not None and mask.dtype is not boolean:
+        mask = ctx.cast(mask, q.dtype)
+    q, k, v = _same_batch(ctx, q, k, v)
+    number = None if scale is None else float(constant(scale, "the scale of attention"))
+    out = ctx.call("attention", q, k, v, mask, scale=number, causal=bool(is_causal))
+    return ctx.call("squeeze", out, axes=tuple(range(lift))) if lift else out
+
+
+def _with_rank(ctx: Context, x: Value, rank: int) -> Value:
+    missing = rank - len(x.shape)
+    return ctx.call("unsqueeze", x, axes=tuple(range(missing))) if missing else x  # type: ignore[no-any-return]
+
+
+def _same_batch(ctx: Context, q: Value, k: Value, v: Value) -> tuple[Value, Value, Value]:
+    """Broadcast the dims before the heads, where torch's would differ."""
+    lead = q.shape[:-3]
+    for t in (k, v):
+        lead = tuple(b if a == 1 else a for a, b in zip(lead, t.shape[:-3], strict=True))
+    heads = k.shape[-3] if q.shape[-3] == 1 else q.shape[-3]
+
+    def spread(t: Value, head: Any) -> Value:
+        shape = (*lead, head, *t.shape[-2:])
+        same = all(a == b or a != 1 for a, b in zip(t.shape, shape, strict=True))
+        return t if same else ctx.call("expand", t, shape=shape)  # type: ignore[no-any-return]
+
+    return spread(q, heads), spread(k, k.shape[-3]), spread(v, v.shape[-3])
+
+
+def chained(ctx: Context, matrices: Sequence[Value]) -> Any:
+    result = matrices[0]
+    for m in matrices[1:]:
+        result = ctx.call("matmul", result, m)
+    return result
+
+
+def inner(ctx: Context, a: Value, b: Value) -> Any:
+    """Over the last dims of both."""
+    if not a.shape or not b.shape:
+        return ctx.call("mul", a, b)
+    if len(b.shape) > 2:
+        raise ctx.unsupported("inner of tensors of rank 3 and more; use einsum")
+    turned = ctx.call("transpose", b, perm=(1, 0)) if len(b.shape) == 2 else b
+    return ctx.call("matmul", a, turned)
+
+
+MATMUL: Final[Table] = {
+    "aten.linear.default": linear,
+    "aten.matmul.default": matmul,
+    "aten.mm.default": matmul,
+    "aten.bmm.default": matmul,
+    "aten.mv.default": matmul,
+    "aten.dot.default": matmul,
+    "aten.vdot.default": matmul,
+    "aten.inner.default": inner,
+    "aten.addmm.default": added,
+    "aten.addmv.default": added,
+    "aten.baddbmm.default": added,
+    "aten.addbmm.default": added_batches,
+    "aten.outer.default": outer,
+    "aten.ger.default": outer,
+    "aten.einsum.default": einsum,
+    "aten.chain_matmul.default": chained,
+    "aten.linalg_multi_dot.default": chained,
+    "aten.scaled_dot_product_attention.default": scaled_dot_product_attention,
+}

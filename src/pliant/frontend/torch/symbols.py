@@ -1,0 +1,157 @@
+"""Torch's symbolic sizes (sympy expressions over `s27` and the like) as Pliant's integers.
+
+Symbols({"s27": var("batch"), "s5": var("seq")}).of(x.shape[0] * 2)   ->   2*batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import sympy
+import torch
+
+from pliant.base.errors import UnsupportedError
+from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+
+Ratio = tuple[Int, int | Int]
+"""A rational number: numerator, denominator (at least 1)."""
+
+
+class Symbols:
+    """Which integer each of torch's symbols is."""
+
+    def __init__(self, names: Mapping[str, Int]) -> None:
+        self._names = dict(names)
+        self._memo: dict[Any, Int] = {}
+
+    def of(self, size: Any) -> Int:
+        """The integer that a SymInt, a sympy expression or a number stands for."""
+        if isinstance(size, int):
+            return as_int(int(size))
+        if isinstance(size, torch.SymInt):
+            size = size.node.expr
+        found = self._memo.get(size)
+        if found is None:
+            found = self._memo[size] = self._integer(size)
+        return found
+
+    def shape(self, value: Any) -> tuple[Int, ...]:
+        """The shape of a tensor of the exported program."""
+        return tuple(self.of(d) for d in value.shape)
+
+    def ratio(self, value: Any) -> Ratio:
+        """A SymFloat made from sizes as an exact fraction of integers."""
+        if isinstance(value, torch.SymFloat):
+            value = value.node.expr
+        return self._ratio(sympy.sympify(value))
+
+    def _integer(self, e: Any) -> Int:
+        if e.is_Integer:
+            return as_int(int(e))
+        if e.is_Symbol:
+            return self._symbol(e.name)
+        if e.is_Add:
+            return sum((self.of(a) for a in e.args), as_int(0))
+        if e.is_Mul:
+            return self._product(e)
+        if e.is_Pow and e.exp.is_Integer and int(e.exp) >= 0:
+            return self.of(e.base) ** int(e.exp)
+        name = type(e).__name__
+        if name in _ROUNDINGS:
+            over, under = self._ratio(e.args[0])
+            return _ROUNDINGS[name](over, under)
+        if name in _CALLS:
+            return _CALLS[name](*(self.of(a) for a in e.args))
+        raise UnsupportedError(
+            f"the size {e} cannot be computed from the sizes of the inputs by integer arithmetic"
+        )
+
+    def _symbol(self, name: str) -> Int:
+        found = self._names.get(name)
+        if found is not None:
+            return found
+        if name.startswith(("u", "f", "z")):
+            raise UnsupportedError(
+                f"a size ({name}) depends on the values of a tensor (nonzero, item(), boolean "
+                "masks); make it depend on shapes only"
+            )
+        return var(name)
+
+    def _product(self, e: Any) -> Int:
+        over, under = self._ratio(e)
+        if under == 1:
+            return over
+        return over // under  # torch knows that the quotient is exact
+
+    def _ratio(self, e: Any) -> Ratio:
+        if e.is_Rational:
+            return as_int(int(e.p)), int(e.q)
+        if e.is_Float:
+            return _fraction(float(e))
+        name = type(e).__name__
+        if name in ("ToFloat", "Identity"):
+            return self._ratio(e.args[0])
+        if name in ("IntTrueDiv", "FloatTrueDiv"):
+            (a, b), (c, d) = self._ratio(e.args[0]), self._ratio(e.args[1])
+            return a * d, as_int(b * c)
+        if e.is_Mul:
+            over: Int = as_int(1)
+            under: int | Int = 1
+            for a in e.args:
+                n, d = self._ratio(a)
+                over, under = over * n, under * d
+            return over, under
+        if e.is_Add:
+            over, under = as_int(0), 1
+            for a in e.args:
+                n, d = self._ratio(a)
+                over, under = over * d + n * under, under * d
+            return over, under
+        return self.of(e), 1
+
+
+def _fraction(number: float) -> Ratio:
+    near = Fraction(number).limit_denominator(1 << 20)
+    exact = near if float(near) == number else Fraction(number)
+    return as_int(exact.numerator), exact.denominator
+
+
+def _clean(a: Int, b: Int) -> Int:
+    return a // b
+
+
+def _modular_index(a: Int, b: Int, c: Int) -> Int:
+    return (a // b) % c
+
+
+def _round(over: Int, under: int | Int) -> Int:
+    if as_int(under) == 1:
+        return over
+    raise UnsupportedError(f"round({over} / {under}) of a size; use floor or ceil")
+
+
+_ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
+    "FloorToInt": lambda over, under: over // under,
+    "TruncToInt": lambda over, under: over // under,  # sizes are not negative
+    "CeilToInt": ceildiv,
+    "RoundToInt": _round,
+    "floor": lambda over, under: over // under,
+    "ceiling": ceildiv,
+}
+
+_CALLS: Final[dict[str, Callable[..., Int]]] = {
+    "FloorDiv": _clean,
+    "CleanDiv": _clean,
+    "CeilDiv": ceildiv,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "ModularIndexing": _modular_index,
+    "Max": maximum,
+    "Min": minimum,
+    "Identity": lambda a: a,
+    "PowByNatural": lambda a, b: a**b.value,
+    "LShift": lambda a, b: a * (1 << b.value),
+    "RShift": lambda a, b: a // (1 << b.value),
+}

@@ -1,0 +1,86 @@
+"""Torch's tree specs as templates of plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+
+from pliant.frontend.torch.structure import Call, Template
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def output_template(spec: Any, places: Sequence[tuple[str, Any]]) -> Template:
+    """`places`: for each leaf ("leaf" or "size", index) or ("constant", value)."""
+    return _template(spec, iter([_leaf(kind, x) for kind, x in places]))
+
+
+def call_of(program: ExportedProgram, names: Sequence[str]) -> Call:
+    """The signature of the exported program."""
+    spec = program.call_spec.in_spec
+    assert spec is not None
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    leaves: list[Template] = []
+    count = 0
+    for item in program.graph_signature.input_specs:
+        if item.kind is not InputKind.USER_INPUT:
+            continue
+        if isinstance(values.get(item.arg.name), torch.Tensor):
+            leaves.append(_leaf("leaf", count))
+            count += 1
+        else:
+            constant = item.arg.value if isinstance(item.arg, ConstantArgument) else None
+            leaves.append(_leaf("constant", constant))
+    whole = _template(spec, iter(leaves))
+    positional, named = whole["items"]
+    arguments = dict(zip(names, positional["items"], strict=False))
+    arguments |= dict(zip(named["keys"], named["items"], strict=True))
+    paths: list[tuple[str | int, ...]] = [()] * count
+    for name, template in arguments.items():
+        for path, index in _paths(template):
+            paths[index] = (name, *path)
+    return Call(tuple(names), arguments, tuple(paths))
+
+
+def _leaf(kind: str, x: Any) -> Template:
+    if kind != "constant":
+        return {"kind": kind, "index": x}
+    return {"kind": "constant", "value": x if isinstance(x, _PLAIN) else repr(x)}
+
+
+def _template(spec: Any, leaves: Iterator[Template]) -> Template:
+    if spec.is_leaf():
+        return next(leaves)
+    items = [_template(child, leaves) for child in spec.children()]
+    kind, context = spec.type, spec.context
+    if kind is list:
+        return {"kind": "list", "items": items}
+    keys = _keys(kind, context, len(items))
+    if keys is not None:
+        type_name = "" if kind is dict else f"{kind.__module__}.{kind.__qualname__}"
+        return {"kind": "dict", "keys": keys, "items": items, "type": type_name}
+    return {"kind": "tuple", "items": items}
+
+
+def _keys(kind: Any, context: Any, count: int) -> list[Any] | None:
+    """The names of the children of a container that has names."""
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return None
+    if isinstance(context, list) and len(context) == count:
+        return list(context)
+    if isinstance(context, list) and context and isinstance(context[0], list):
+        return list(context[0]) if len(context[0]) == count else None
+    return None
+
+
+def _paths(template: Template) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    if template["kind"] == "leaf":
+        yield (), template["index"]
+    keys = template.get("keys")
+    for k, item in enumerate(template.get("items", ())):
+        for path, index in _paths(item):
+            yield (keys[k] if keys else k, *path), index

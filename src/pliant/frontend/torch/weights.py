@@ -1,0 +1,29 @@
+"""Torch tensors as NumPy arrays: snapshots of parameters, buffers and constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.promote import from_torch
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A contiguous copy: later changes of the tensor do not reach it."""
+    from_torch(tensor.dtype)  # raises on types that Pliant lacks
+    if tensor.is_quantized or tensor.layout is not torch.strided:
+        raise UnsupportedError(f"{tensor.layout} and quantized weights are not supported")
+    plain = (
+        tensor.detach()
+        .cpu()
+        .resolve_conj()
+        .resolve_neg()
+        .clone(memory_format=torch.contiguous_format)
+    )
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()

@@ -1,0 +1,127 @@
+"""Symbolic ranges of integer expressions when some variables run over their loops.
+
+    ranges = {"i": 8}                  0 <= i < 8
+    span(16*o + i, ranges, facts)      (16*o, 16*o + 7)
+
+Ends are exact where the expression is linear in the variables, else safe: never too tight. Loops
+are taken to run at least once, since an access in an empty loop does not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from pliant.loop.stmt import For
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
+from pliant.sym.expr import Int, const, maximum, minimum, rebuild_atom
+from pliant.sym.facts import Facts
+
+Span = tuple[Int, Int]
+Ranges = Mapping[str, Int]
+_ZERO = const(0)
+_ONE = const(1)
+
+
+def span(x: Int, ranges: Ranges, facts: Facts) -> Span | None:
+    """(least, greatest) value of `x` over all values of the variables in `ranges`.
+
+    The ends mention none of them. None where no finite range was found.
+    """
+    if x.names.isdisjoint(ranges):
+        return x, x
+    low: Int = _ZERO
+    high: Int = _ZERO
+    for coefficient, factors in x.terms():
+        term = _term_span(coefficient, factors, ranges, facts)
+        if term is None:
+            return None
+        low, high = low + term[0], high + term[1]
+    return low, high
+
+
+def _term_span(
+    coefficient: int, factors: tuple[tuple[Atom, int], ...], ranges: Ranges, facts: Facts
+) -> Span | None:
+    scale: Int = const(coefficient)
+    varying: list[Span] = []
+    for atom, power in factors:
+        value = rebuild_atom(atom, lambda inner: inner)
+        if value.names.isdisjoint(ranges):
+            scale = scale * value**power
+            continue
+        ends = _atom_span(atom, ranges, facts)
+        if ends is None:
+            return None
+        varying += [ends] * power
+    if not varying:
+        return scale, scale
+    if len(varying) > 1 and not all(facts.nonneg(low) for low, _ in varying):
+        return None
+    low = reduce(lambda a, b: a * b, (low for low, _ in varying))
+    high = reduce(lambda a, b: a * b, (high for _, high in varying))
+    if facts.nonneg(scale):
+        return scale * low, scale * high
+    if facts.nonneg(-scale):
+        return scale * high, scale * low
+    return None
+
+
+def _atom_span(atom: Atom, ranges: Ranges, facts: Facts) -> Span | None:
+    match atom:
+        case VarAtom(name):
+            last = ranges[name] - 1
+            if last.names.isdisjoint(ranges):
+                return _ZERO, last
+            within = span(last, ranges, facts)
+            return None if within is None else (_ZERO, within[1])
+        case DivAtom(num, den):
+            ends = span(num, ranges, facts)
+            if ends is None or not den.names.isdisjoint(ranges):
+                return None
+            return ends[0] // den, ends[1] // den
+        case ModAtom(num, den):
+            return _mod_span(num, den, ranges, facts)
+        case MinAtom(args) | MaxAtom(args):
+            pick = minimum if isinstance(atom, MinAtom) else maximum
+            spans = [span(a, ranges, facts) for a in args]
+            known = [s for s in spans if s is not None]
+            if len(known) != len(spans):
+                return None
+            return pick(*(s[0] for s in known)), pick(*(s[1] for s in known))
+
+
+def _mod_span(num: Int, den: Int, ranges: Ranges, facts: Facts) -> Span | None:
+    if not den.names.isdisjoint(ranges):
+        return None
+    ends = span(num, ranges, facts)
+    if ends is not None and facts.equal(ends[0] // den, ends[1] // den):
+        return ends[0] % den, ends[1] % den
+    return _ZERO, den - 1
+
+
+def union(spans: Iterable[Span], facts: Facts) -> Span:
+    """The smallest range that holds all of them; ends that the facts can compare are compared."""
+    first, *others = spans
+    low, high = first
+    for a, b in others:
+        low = low if facts.le(low, a) else a if facts.le(a, low) else minimum(low, a)
+        high = high if facts.le(b, high) else b if facts.le(high, b) else maximum(high, b)
+    return low, high
+
+
+def loop_ranges(loops: Iterable[For]) -> dict[str, Int]:
+    return {loop.var: loop.extent for loop in loops}
+
+
+def declare_loops(facts: Facts, loops: Iterable[For]) -> Facts:
+    """The facts inside these loops: their variables' ranges, and that each runs at least once."""
+    inside = facts.copy()
+    for loop in loops:
+        inside.declare_index(loop.var, loop.extent)
+        if not inside.positive(loop.extent):
+            try:
+                inside.assume_le(1, loop.extent)
+            except ValueError:  # the loop never runs: anything holds inside
+                continue
+    return inside

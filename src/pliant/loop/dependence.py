@@ -1,0 +1,164 @@
+"""Which loops two accesses must agree in, if they touch the same element.
+
+    A[8*o + i] with i < 8, and A[8*o' + i'] with i' < 8:     same element  =>  o == o' and i == i'
+
+An index is read as a number in mixed radix: a term whose coefficient exceeds all that the other
+terms can add up to is known once the index is. Quotient and remainder by the same divisor give
+back the number. Everything is proved with symbolic extents; what cannot be proved is not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pliant.loop.bounds import declare_loops, span
+from pliant.loop.regions import Access
+from pliant.loop.stmt import For
+from pliant.sym.atoms import DivAtom, ModAtom
+from pliant.sym.expr import Int, const, rebuild_atom, var
+from pliant.sym.facts import Facts
+
+
+def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> frozenset[str]:
+    """Those of the `nest` loops, around both, that have equal values whenever both touch the same
+    element. `facts` hold outside the nest; inner loops are those of the accesses."""
+    names = {loop.var for loop in nest}
+    around = list(nest)
+    inner_a = [x for x in a.loops if x.var not in names]
+    inner_b = [x for x in b.loops if x.var not in names]
+    if a.indices is None or b.indices is None:
+        return frozenset()
+    if a.indices == b.indices and inner_a == inner_b:
+        ranges = {x.var: x.extent for x in (*around, *inner_a)}
+        inside = declare_loops(facts, (*around, *inner_a))
+        known = [i for d in range(len(a.indices)) if (i := a.index(d)) is not None]
+    else:
+        ranges = {x.var: x.extent for x in around}
+        inside = declare_loops(facts, around)
+        known = []
+        for d in range(len(a.indices)):
+            i, j = a.index(d), b.index(d)
+            if i is not None and j is not None:
+                known += _outer_parts(i, j, names, inner_a, inner_b, inside)
+    return _solve(known, ranges, inside) & names
+
+
+def _outer_parts(
+    i: Int, j: Int, names: set[str], inner_a: Sequence[For], inner_b: Sequence[For], facts: Facts
+) -> list[Int]:
+    """What `i == j` (each with its own values of all loops) tells about the nest's variables."""
+    outer_i, rest_i = _split(i, names)
+    outer_j, rest_j = _split(j, names)
+    if outer_i is not outer_j:
+        return []
+    span_i = _inner_span(rest_i, inner_a, names, facts)
+    span_j = _inner_span(rest_j, inner_b, names, facts)
+    if span_i is None or span_j is None:
+        return []
+    slack = (span_i[1] - span_j[0], span_j[1] - span_i[0])
+    if all(facts.equal(s, 0) for s in slack):
+        return [outer_i]
+    coefficients = [c for c, _ in _terms(outer_i, names)]
+    for step in coefficients:
+        divides = all(facts.divisible(c, step) for c in coefficients if step is not c)
+        if divides and all(facts.lt(s, step) for s in slack):
+            return [outer_i]
+    return []
+
+
+def _inner_span(
+    x: Int, inner: Sequence[For], names: set[str], facts: Facts
+) -> tuple[Int, Int] | None:
+    ends = span(x, {loop.var: loop.extent for loop in inner}, facts)
+    if ends is None or not names.isdisjoint(ends[0].names | ends[1].names):
+        return None
+    return ends
+
+
+def _split(x: Int, names: Iterable[str]) -> tuple[Int, Int]:
+    """The terms that mention any of `names`, and the others."""
+    wanted = frozenset(names)
+    outer: Int = const(0)
+    for coefficient, atom in _terms(x, wanted):
+        outer = outer + coefficient * atom
+    return outer, x - outer
+
+
+def _terms(x: Int, names: Iterable[str]) -> list[tuple[Int, Int]]:
+    """x's terms that mention any of `names`, as (coefficient without them, product with them)."""
+    wanted = frozenset(names)
+    grouped: dict[Int, Int] = {}
+    for number, factors in x.terms():
+        fixed: Int = const(number)
+        moving: Int = const(1)
+        for atom, power in factors:
+            value = rebuild_atom(atom, lambda inner: inner) ** power
+            if value.names.isdisjoint(wanted):
+                fixed = fixed * value
+            else:
+                moving = moving * value
+        if not moving.is_const:
+            grouped[moving] = grouped.get(moving, const(0)) + fixed
+    return [(c, t) for t, c in grouped.items()]
+
+
+def _solve(known: list[Int], ranges: Mapping[str, Int], facts: Facts) -> frozenset[str]:
+    """Variables of `ranges` that are functions of the known expressions."""
+    open_names = set(ranges)
+    found: set[Int] = set()
+    work = list(known)
+    while work:
+        x = work.pop()
+        for part in _digits(x, {n: ranges[n] for n in open_names}, facts):
+            if part not in found:
+                found.add(part)
+                work += _rejoined(part, found)
+        solved = {n for n in open_names if var(n) in found}
+        if solved:
+            open_names -= solved
+            work += known
+    return frozenset(set(ranges) - open_names)
+
+
+def _digits(x: Int, ranges: Mapping[str, Int], facts: Facts) -> list[Int]:
+    """The terms of `x` that are known once `x` is, by mixed radix."""
+    terms = _terms(x, ranges)
+    digits: list[Int] = []
+    while terms:
+        top = _top_term(terms, ranges, facts)
+        if top is None:
+            break
+        digits.append(terms.pop(top)[1])
+    return digits
+
+
+def _top_term(
+    terms: Sequence[tuple[Int, Int]], ranges: Mapping[str, Int], facts: Facts
+) -> int | None:
+    """A term whose coefficient is greater than the width of the sum of all others."""
+    for k, (coefficient, _) in enumerate(terms):
+        width: Int | None = const(0)
+        for other, (c, t) in enumerate(terms):
+            ends = span(t, ranges, facts) if other != k else (const(0), const(0))
+            if ends is None or width is None:
+                width = None
+                break
+            spread = ends[1] - ends[0]
+            width = width + (spread * c if facts.nonneg(c) else spread * -c)
+            if not facts.nonneg(c) and not facts.nonneg(-c):
+                width = None
+        if width is None:
+            continue
+        if facts.lt(width, coefficient) or facts.lt(width, -coefficient):
+            return k
+    return None
+
+
+def _rejoined(part: Int, found: set[Int]) -> list[Int]:
+    """Numbers whose quotient and remainder by the same divisor are both known now."""
+    atom = part.sole_atom
+    if isinstance(atom, DivAtom) and atom.num % atom.den in found:
+        return [atom.num]
+    if isinstance(atom, ModAtom) and atom.num // atom.den in found:
+        return [atom.num]
+    return []

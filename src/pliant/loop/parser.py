@@ -1,0 +1,332 @@
+"""Text of loop programs back to the same objects: the inverse of `printer`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, Final
+
+from pliant.base.dtypes import DType
+from pliant.ir.expr import Expr, Var, as_expr
+from pliant.ir.node import Node
+from pliant.ir.parser import ExprParser, Scope, Text
+from pliant.loop.printer import HOST_NOTE, LOOP_WORDS
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    Check,
+    For,
+    Function,
+    If,
+    Invoke,
+    Iter,
+    Let,
+    Nop,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    compact_strides,
+)  # fmt: skip
+from pliant.sym.expr import Int
+
+_LOOP_KINDS: Final = {word: kind for kind, word in LOOP_WORDS.items()}
+
+
+def parse_function(text: str) -> Function:
+    """One program. Raises ParseError with the line."""
+    source = Text(text)
+    match source.tree.body:
+        case [ast.FunctionDef() as node]:
+            return function_of(source, node)
+    raise source.error(source.tree, "expected one function")
+
+
+def function_of(text: Text, node: ast.FunctionDef) -> Function:
+    """The program that a definition in `text` says."""
+    return text.located(node, lambda: _function(text, node))  # type: ignore[no-any-return]
+
+
+def _function(text: Text, node: ast.FunctionDef) -> Function:
+    parser = ExprParser(text, Scope())
+    name = node.name
+    notes: tuple[tuple[str, Any], ...] = ()
+    options: list[ast.keyword] = []
+    match node.decorator_list:
+        case [ast.Name(id="loop" | "host" as word)]:
+            pass
+        case [ast.Call(func=ast.Name(id="loop" | "host" as word), args=[], keywords=options)]:
+            pass
+        case _:
+            raise text.error(node, "a program begins with @loop or @host")
+    for option in options:
+        match option.arg:
+            case "name":
+                name = parser.string(option.value)
+            case "notes":
+                notes = parser.pairs(option.value)
+            case _:
+                raise text.error(node, f"no option {option.arg!r}")
+    buffers: list[Buffer] = []
+    sources: dict[str, Any] = {}
+    sizes: list[str] = []
+    for arg in node.args.args:
+        if arg.annotation is None:
+            raise text.error(arg, f"{arg.arg} has no type")
+        if isinstance(arg.annotation, ast.Name):
+            sizes.append(arg.arg)
+        else:
+            buffers.append(_buffer(parser, arg.arg, arg.annotation, "buffer", "param"))
+            sources[arg.arg] = buffers[-1]
+    scope = Scope(sources)
+    body = _Suite(text).suite(node.body, scope)
+    notes = (HOST_NOTE, *notes) if word == "host" else notes
+    return Function(name, tuple(buffers), tuple(sizes), body, notes)
+
+
+def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str) -> Buffer:
+    """`f32["n"]`, or `word(f32["n"], scope=…, strides=…, align=…)`."""
+    options: dict[str, ast.expr] = {}
+    match node:
+        case ast.Call(func=ast.Name(id=called), args=[kind]) if called == word:
+            options = {k.arg: k.value for k in node.keywords if k.arg}
+            node = kind
+    dtype, shape = parser.type(node)
+    strides: tuple[Int, ...] = compact_strides(shape)
+    align = 0
+    for key, value in options.items():
+        match key:
+            case "name":
+                name = parser.string(value)
+            case "scope":
+                scope = parser.string(value)
+            case "strides":
+                strides = parser.integers(value)
+            case "align":
+                align = parser.integer(value).value
+            case _:
+                raise parser.text.error(value, f"a buffer has no {key!r}")
+    return Buffer(name, dtype, shape, strides, scope, align)
+
+
+Wrap = Callable[[Stmt], Stmt]
+
+
+class _Suite:
+    """Statements of one text."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def suite(self, nodes: list[ast.stmt], scope: Scope) -> Stmt:
+        """A suite. What opens a scope (alloc, let) takes all that follows as its body."""
+        wraps: list[tuple[list[Stmt], Wrap]] = []
+        done: list[Stmt] = []
+        for node in nodes:
+            opened = self._open_at(node, scope)
+            if opened is None:
+                done.append(self._statement(node, scope))
+                continue
+            scope, wrap = opened
+            if wrap is not None:
+                wraps.append((done, wrap))
+                done = []
+        body = _sequence(done)
+        for before, wrap in reversed(wraps):
+            body = _sequence([*before, wrap(body)])
+        return body
+
+    def _open_at(self, node: ast.stmt, scope: Scope) -> tuple[Scope, Wrap | None] | None:
+        return self.text.located(node, lambda: self._open(node, scope))  # type: ignore[no-any-return]
+
+    def _open(self, node: ast.stmt, scope: Scope) -> tuple[Scope, Wrap | None] | None:
+        """The scope after a statement that names something, and what to make of its body."""
+        parser = ExprParser(self.text, scope)
+        match node:
+            case ast.AnnAssign(
+                target=ast.Name(id=name), annotation=kind, value=ast.expr() as value
+            ):
+                return self._open_let(scope, name, parser.dtype(kind), parser, value)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if isinstance(value, ast.Call) and _called(value) == "alloc":
+                    buffer = _buffer(parser, name, value, "alloc", "register")
+                    return scope.with_source(name, buffer), lambda body: Alloc(buffer, body)
+                return scope.with_part(name, parser.expr(value)), None
+        return None
+
+    def _open_let(
+        self, scope: Scope, name: str, dtype: DType, parser: ExprParser, value: ast.expr
+    ) -> tuple[Scope, Wrap]:
+        bound = parser.expr(value, dtype)
+        return scope.with_scalar(name, dtype), lambda body: Let(Var(name, dtype), bound, body)
+
+    def _statement(self, node: ast.stmt, scope: Scope) -> Stmt:
+        return self.text.located(node, lambda: self._parse(node, scope))  # type: ignore[no-any-return]
+
+    def _parse(self, node: ast.stmt, scope: Scope) -> Stmt:
+        parser = ExprParser(self.text, scope)
+        match node:
+            case ast.Pass():
+                return Nop()
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=at)]):
+                buffer = self._buffer_named(node, name, scope)
+                value = parser.expr(node.value, buffer.dtype)
+                return Store(buffer, tuple(parser.indices(at)), value)
+            case ast.For(target=target, iter=ast.Call() as loops, body=body):
+                return self._for(target, loops, self.suite(body, scope), parser)
+            case ast.With(
+                items=[ast.withitem(context_expr=ast.Call() as what, optional_vars=names)]
+            ):
+                return self._with(node, what, names, scope)
+            case ast.If(test=test, body=body, orelse=orelse):
+                otherwise = self.suite(orelse, scope) if orelse else None
+                return If(parser.expr(test), self.suite(body, scope), otherwise)
+            case ast.While(test=test, body=body, orelse=[]):
+                return While(parser.expr(test), self.suite(body, scope))
+            case ast.Expr(value=ast.Call(func=ast.Name(id="check")) as call):
+                return self._check(call, parser)
+            case ast.Expr(value=ast.Call(func=ast.Name(id=callee), args=args, keywords=[])):
+                if callee == "invoke":
+                    callee, args = parser.string(args[0]), args[1:]
+                return Invoke(callee, tuple([self._argument(a, parser) for a in args]))
+        raise self.text.error(node, "not a statement")
+
+    def _for(self, target: ast.expr, loops: ast.Call, body: Stmt, parser: ExprParser) -> Stmt:
+        word = _called(loops)
+        options = {k.arg: k.value for k in loops.keywords}
+        if word == "each" and "kind" in options:
+            kind = parser.string(options["kind"])
+        elif word in _LOOP_KINDS:
+            kind = _LOOP_KINDS[word]
+        else:
+            raise self.text.error(loops, f"no kind of loop {word!r}")
+        names = self._names(target)
+        if len(names) != len(loops.args):
+            raise self.text.error(loops, f"{len(names)} variables for {len(loops.args)} extents")
+        for name, extent in reversed(list(zip(names, loops.args, strict=True))):
+            body = For(name, parser.integer(extent), body, kind)
+        if "notes" in options and isinstance(body, For):
+            return body.replace(notes=parser.pairs(options["notes"]))
+        return body
+
+    def _with(self, node: ast.With, what: ast.Call, names: ast.expr | None, scope: Scope) -> Stmt:
+        parser = ExprParser(self.text, scope)
+        match _called(what), names:
+            case "block", _:
+                return self._block(node, what, names, scope)
+            case "sequence", None:
+                return Seq(self._each(node.body, scope))
+            case "alloc", ast.Name(id=name):
+                buffer = _buffer(parser, name, what, "alloc", "register")
+                return Alloc(buffer, self.suite(node.body, scope.with_source(name, buffer)))
+            case "let", ast.Name(id=name) if len(what.args) == 2:
+                dtype = parser.dtype(what.args[0])
+                value = parser.expr(what.args[1], dtype)
+                body = self.suite(node.body, scope.with_scalar(name, dtype))
+                return Let(Var(name, dtype), value, body)
+        raise self.text.error(node, "no such `with`")
+
+    def _each(self, nodes: list[ast.stmt], scope: Scope) -> tuple[Stmt, ...]:
+        """The statements of a `with sequence()`, one by one."""
+        out: list[Stmt] = []
+        for node in nodes:
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                continue  # the `...` of an empty sequence
+            opened = self._open_at(node, scope)
+            if opened is None:
+                out.append(self._statement(node, scope))
+            elif opened[1] is None:
+                scope = opened[0]
+            else:
+                raise self.text.error(node, "write `with` to open a scope in a sequence")
+        return tuple(out)
+
+    def _block(self, node: ast.With, what: ast.Call, names: ast.expr | None, scope: Scope) -> Stmt:
+        parser = ExprParser(self.text, scope)
+        variables = [] if names is None else self._names(names)
+        if len(variables) != len(what.args) - 1:
+            raise self.text.error(node, f"{len(what.args) - 1} iterators, {len(variables)} names")
+        iters: list[Iter] = []
+        bindings: list[Int] = []
+        for name, arg in zip(variables, what.args[1:], strict=True):
+            match arg:
+                case ast.Call(func=ast.Name(id=kind), args=[binding, extent], keywords=[]):
+                    iters.append(Iter(name, parser.integer(extent), kind))
+                    bindings.append(parser.integer(binding))
+                case _:
+                    raise self.text.error(
+                        node, f"{ast.unparse(arg)} is no iterator: S(binding, extent)"
+                    )
+        options: dict[str, Any] = {}
+        for option in what.keywords:
+            match option.arg:
+                case "where":
+                    options["where"] = parser.expr(option.value)
+                case "notes":
+                    options["notes"] = parser.pairs(option.value)
+                case "spans":
+                    spans = parser.elements(option.value)
+                    options["spans"] = tuple([parser.span(s) for s in spans])
+                case _:
+                    raise self.text.error(node, f"a block has no {option.arg!r}")
+        body = node.body
+        match body:
+            case [ast.With(items=[ast.withitem(context_expr=ast.Call() as first)]) as init, *rest]:
+                if _called(first) == "init":
+                    options["init"] = self.suite(init.body, scope)
+                    body = rest
+        block = self.suite(body, scope)
+        return Block(parser.string(what.args[0]), tuple(iters), tuple(bindings), block, **options)
+
+    def _check(self, call: ast.Call, parser: ExprParser) -> Stmt:
+        error = "ShapeError"
+        for option in call.keywords:
+            error = parser.string(option.value)
+        if len(call.args) < 2:
+            raise self.text.error(call, "check takes a condition and a message")
+        cond, message, *values = call.args
+        return Check(
+            parser.expr(cond),
+            error,
+            parser.string(message),
+            tuple([parser.expr(v) for v in values]),
+        )
+
+    def _argument(self, node: ast.expr, parser: ExprParser) -> Node:
+        sources = parser.scope.sources
+        match node:
+            case ast.Name(id=name) if name in sources:
+                zeros: tuple[Expr, ...] = (as_expr(0),) * sources[name].rank
+                return BufferRef(sources[name], zeros)
+            case ast.Call(
+                func=ast.Name(id="address"),
+                args=[ast.Subscript(value=ast.Name(id=name), slice=at)],
+            ):
+                buffer = self._buffer_named(node, name, parser.scope)
+                return BufferRef(buffer, tuple(parser.indices(at)))
+        return parser.expr(node)
+
+    def _buffer_named(self, node: ast.AST, name: str, scope: Scope) -> Buffer:
+        found = scope.sources.get(name)
+        if not isinstance(found, Buffer):
+            raise self.text.error(node, f"no buffer {name!r} here")
+        return found
+
+    def _names(self, target: ast.expr) -> list[str]:
+        nodes = target.elts if isinstance(target, ast.Tuple) else [target]
+        names = [n.id for n in nodes if isinstance(n, ast.Name)]
+        if len(names) != len(nodes):
+            raise self.text.error(target, "expected names")
+        return names
+
+
+def _sequence(stmts: list[Stmt]) -> Stmt:
+    if not stmts:
+        return Nop()
+    return stmts[0] if len(stmts) == 1 else Seq(tuple(stmts))
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""

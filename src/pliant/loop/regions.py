@@ -1,0 +1,190 @@
+"""What a statement reads and writes: one `Access` for every load and store in it.
+
+Indices are in terms of loop variables: iterators of blocks are replaced by their bindings. An
+index that depends on data is kept as an expression that no range is known of; an access through a
+call has no indices at all, which means anywhere in the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
+from pliant.ir.node import Node
+from pliant.loop.reduction import is_commutative
+from pliant.loop.rewrite import conjuncts, subst
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    Check,
+    For,
+    If,
+    Invoke,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    While,
+)
+from pliant.sym.expr import Int, IntLike
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load from or a store to a buffer, somewhere below a statement."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...] | None  # None: anywhere in the buffer
+    write: bool
+    loops: tuple[For, ...]  # around it, outermost first, from the statement on
+    where: tuple[Expr, ...]  # what holds when it happens
+    block: str  # the innermost block; empty outside of blocks
+    commutes: bool  # part of a reduction's update: order among its own kind does not matter
+    local: bool  # the buffer is allocated within the statement
+    position: int  # in program order
+
+    def index(self, dim: int) -> Int | None:
+        """The index as a symbolic integer; None where it is not one."""
+        if self.indices is None:
+            return None
+        at = self.indices[dim]
+        return at.int_ if isinstance(at, Index) else None
+
+
+Invoked = Callable[[Invoke], Stmt | None]
+
+
+def accesses(root: Stmt, invoked: Invoked = lambda _: None) -> tuple[Access, ...]:
+    """All accesses below `root`, in program order; `invoked` tells what a call means, if known."""
+    found: list[Access] = []
+    for access in _Walk(invoked).statement(root, _Context()):
+        found.append(replace(access, position=len(found)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Context:
+    loops: tuple[For, ...] = ()
+    where: tuple[Expr, ...] = ()
+    block: str = ""
+    commutes: frozenset[Buffer] = frozenset()
+    locals: frozenset[Buffer] = frozenset()
+
+
+class _Walk:
+    def __init__(self, invoked: Invoked) -> None:
+        self.invoked = invoked
+
+    def statement(self, s: Stmt, c: _Context) -> Iterator[Access]:
+        match s:
+            case For():
+                yield from self.statement(s.body, replace(c, loops=(*c.loops, s)))
+            case Seq():
+                for part in s.stmts:
+                    yield from self.statement(part, c)
+            case Block():
+                yield from self.block(s, c)
+            case Store():
+                for e in (*s.indices, s.value):
+                    yield from self.expr(e, c)
+                yield self.access(s.buffer, s.indices, True, c)
+            case Alloc():
+                yield from self.statement(s.body, replace(c, locals=c.locals | {s.buffer}))
+            case Let():
+                yield from self.expr(s.value, c)
+                yield from self.statement(s.body, c)
+            case If():
+                yield from self.expr(s.cond, c)
+                inside = replace(c, where=(*c.where, *conjuncts(s.cond)))
+                yield from self.statement(s.then, inside)
+                if s.otherwise is not None:
+                    yield from self.statement(s.otherwise, c)
+            case While():
+                yield from self.expr(s.cond, c)
+                yield from self.statement(s.body, c)
+            case Check():
+                for e in (s.cond, *s.values):
+                    yield from self.expr(e, c)
+            case Invoke():
+                yield from self.invoke(s, c)
+
+    def block(self, s: Block, c: _Context) -> Iterator[Access]:
+        given = bindings_of(s)
+        where = tuple(subst(w, given) for w in conjuncts(s.where))
+        for w in where:
+            yield from self.expr(w, c)
+        own = frozenset[Buffer]()
+        if any(i.kind == "R" for i in s.iters) and is_commutative(s):
+            own = frozenset(x.buffer for x in _stores(s.body))
+        inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
+        if s.init is not None:
+            yield from self.statement(subst(s.init, given), inner)
+        yield from self.statement(subst(s.body, given), inner)
+
+    def invoke(self, s: Invoke, c: _Context) -> Iterator[Access]:
+        meaning = self.invoked(s)
+        if meaning is not None:
+            yield from self.statement(meaning, c)
+            return
+        for a in s.args:
+            if isinstance(a, BufferRef):
+                yield self.access(a.buffer, None, False, c)
+            elif isinstance(a, Expr):
+                yield from self.expr(a, c)
+        for a in s.args:
+            if isinstance(a, BufferRef):
+                yield self.access(a.buffer, None, True, c)
+
+    def expr(self, e: Expr, c: _Context) -> Iterator[Access]:
+        """Loads in an expression; the condition of a lazy choice holds in its branch."""
+        stack: list[tuple[Node, _Context]] = [(e, c)]
+        seen: set[tuple[Node, _Context]] = set()
+        while stack:
+            node, here = stack.pop()
+            if (node, here) in seen:
+                continue
+            seen.add((node, here))
+            match node:
+                case Load():
+                    yield self.access(node.source, node.indices, False, here)
+                    stack += [(i, here) for i in node.indices]
+                    continue
+                case Select():
+                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)))
+                    stack += [(node.cond, here), (node.a, inside), (node.b, here)]
+                    continue
+                case Reduce():
+                    loops = tuple(For(a.var, a.extent, _NOTHING) for a in node.axes)
+                    stack.append((node.body, replace(here, loops=(*here.loops, *loops))))
+                    continue
+            stack += [(k, here) for k in node.children() if not isinstance(k, Axis)]
+
+    def access(
+        self, b: Buffer, indices: tuple[Expr, ...] | None, write: bool, c: _Context
+    ) -> Access:
+        local = b in c.locals
+        return Access(b, indices, write, c.loops, c.where, c.block, b in c.commutes, local, 0)
+
+
+_NOTHING = Seq(())
+
+
+def _stores(s: Stmt) -> Iterator[Store]:
+    if isinstance(s, Store):
+        yield s
+    for child in s.children():
+        if isinstance(child, Stmt):
+            yield from _stores(child)
+
+
+def bindings_of(block: Block) -> Mapping[str, IntLike]:
+    """The block's iterators as expressions of the loops around."""
+    return {i.var: b for i, b in zip(block.iters, block.bindings, strict=True)}
+
+
+def written(root: Stmt) -> frozenset[Buffer]:
+    """Buffers that something below `root` may write."""
+    return frozenset(a.buffer for a in accesses(root) if a.write)

@@ -1,0 +1,237 @@
+"""The pipeline, on one page.
+
+    model ─ import ─► graph function ─ lower ─► kernels + host ─ build ─► objects ─► Compiled
+
+`compile` is what users call. Every stage is a function from one representation to the next; none
+changes its input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import llvmlite
+import numpy as np
+
+from pliant.base.dtypes import from_numpy
+from pliant.base.errors import InvalidModelError, UnsupportedError
+from pliant.base.settings import settings
+from pliant.codegen.build import (
+    Built,
+    Image,
+    build_host,
+    build_kernel,
+    build_micro_kernel,
+    micro_kernel,
+)
+from pliant.codegen.cache import ObjectCache
+from pliant.codegen.llvm.target import Target
+from pliant.codegen.llvm.target import target as find_target
+from pliant.frontend.imported import ImportedModel
+from pliant.frontend.select import Request, import_model
+from pliant.graph.function import Dim
+from pliant.graph.operator import Operators
+from pliant.lower.canonical import Spec
+from pliant.lower.explain import explain
+from pliant.lower.function import Lowered, lower_function
+from pliant.ops.table import OPERATORS
+from pliant.runtime.callable import Compiled, Program
+from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
+from pliant.schedule.recipes.choose import schedule
+from pliant.schedule.recipes.contraction import MatmulIntrinsic
+from pliant.version import VERSION
+
+Progress = Callable[[str, int, int], None]  # phase, done, of
+
+
+def compile(
+    model: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    dims: Mapping[str, Dim] | None = None,
+    target: str = "native",
+    precision: str | None = None,
+    numerics: str = "fast",
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    operators: Operators = OPERATORS,
+    progress: Progress | None = None,
+) -> Compiled:
+    """Compile a model once, for every shape that its symbolic dimensions allow.
+
+    `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
+    as for torch.export), or the path, bytes or ModelProto of an ONNX model. `dims` refines what is
+    known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and
+    cgroup. `memory_limit` bounds the bytes that one call may allocate.
+
+    Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
+    ResourceError.
+    """
+    _check_options(precision, numerics)
+    report = progress or _silent
+    report("import", 0, 1)
+    request = Request(model, args, kwargs, dynamic_shapes, dims)
+    imported = import_model(request, operators)
+    return compile_imported(
+        imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
+        progress=report,
+    )  # fmt: skip
+
+
+def compile_imported(
+    imported: ImportedModel,
+    t: Target,
+    operators: Operators,
+    *,
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+    constant_extents: bool = False,
+) -> Compiled:
+    """Compile what a frontend made; `constant_extents` is as in `lower.canonical.outline`."""
+    begun = time.perf_counter()
+    report = progress or _silent
+    mk = micro_kernel(t)
+    report("lower", 0, 1)
+    split = lower_function(
+        imported.function, operators, mk.columns, constant_extents=constant_extents
+    )
+    back = _Backend(t, ObjectCache(settings().cache_dir), report)
+    parts = [p for p in (split.prepare, split.main) if p is not None]
+    back.kernels({s: spec for p in parts for s, spec in p.kernels.items()})
+    weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
+    if split.prepare is not None:
+        report("prepare weights", 0, 1)
+        weights |= _prepare(split.prepare, split.prepared, weights, back)
+    host = back.host(split.main)
+    info = _function_info(imported, split.main, tuple(back.sites), back)
+    info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
+    objects = back.linked(split.main, host)
+    image = Image(objects, [info.symbol], t)
+    table = [np.ascontiguousarray(weights[n]) for n in split.main.weights]
+    manifest = Manifest(
+        (info,), _weight_infos(split.main.weights, table), t.triple, t.features,
+        {"pliant": VERSION, "llvm": llvmlite.__version__},
+    )  # fmt: skip
+    program = Program(
+        manifest, image.entries, weights=table, objects=objects, keepalive=image, threads=threads,
+        memory_limit=memory_limit,
+    )  # fmt: skip
+    report("done", 1, 1)
+    return program.function(info.name)
+
+
+@dataclass
+class _Backend:
+    """Compiles kernels, each distinct one once, through the cache."""
+
+    t: Target
+    cache: ObjectCache
+    report: Progress
+    objects: dict[str, Built] = field(default_factory=dict)
+    sites: dict[Site, None] = field(default_factory=dict)
+
+    def kernels(self, specs: Mapping[str, Spec]) -> None:
+        mk = micro_kernel(self.t)
+        mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+        self.objects[mk.symbol] = self._cached(mk.text(), lambda: build_micro_kernel(self.t))
+        for done, (symbol, spec) in enumerate(specs.items()):
+            self.report("kernels", done, len(specs))
+            self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec, mm))
+
+    def _kernel(self, symbol: str, spec: Spec, mm: MatmulIntrinsic) -> Built:
+        program = schedule(spec, self.t.lanes(32), mm).replace(name=symbol)
+        return build_kernel(program, self.t)
+
+    def host(self, part: Lowered) -> Built:
+        built = build_host(part.host, self.t)
+        self.sites |= dict.fromkeys(built.sites)
+        return built
+
+    def linked(self, part: Lowered, host: Built) -> list[bytes]:
+        """The objects that a host function needs."""
+        names = [micro_kernel(self.t).symbol, *part.kernels]
+        return [*(self.objects[n].object for n in names), host.object]
+
+    def _cached(self, what: str, build: Callable[[], Built]) -> Built:
+        parts = (what, repr(self.t), VERSION, llvmlite.__version__)
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        found = self.cache.get(key)
+        if found is None:
+            built = build()
+            self.cache.put(key, built.object, [[s.message, s.error] for s in built.sites])
+        else:
+            data, notes = found
+            built = Built(data, tuple(Site(*pair) for pair in notes))  # type: ignore[attr-defined]
+        self.sites |= dict.fromkeys(built.sites)
+        return built
+
+
+def _prepare(
+    part: Lowered, names: tuple[str, ...], weights: Mapping[str, np.ndarray], back: _Backend
+) -> dict[str, np.ndarray]:
+    """Run, now, everything that depends on weights alone."""
+    host = back.host(part)
+    image = Image(back.linked(part, host), [part.host.name], back.t)
+    outputs = tuple(
+        TensorInfo(n, part.types[n].dtype.name, tuple(map(str, part.types[n].dims))) for n in names
+    )
+    info = Function(part.host.name, part.host.name, (), outputs, sites=tuple(back.sites))
+    table = [np.ascontiguousarray(weights[n]) for n in part.weights]
+    manifest = Manifest((info,), _weight_infos(part.weights, table))
+    program = Program(manifest, image.entries, weights=table, keepalive=image)
+    results = program.function(info.name)()
+    return dict(zip(names, results if len(names) > 1 else (results,), strict=True))
+
+
+def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[WeightInfo, ...]:
+    out, offset = [], 0
+    for name, a in zip(names, arrays, strict=True):
+        out.append(WeightInfo(name, from_numpy(a.dtype).name, a.shape, offset, a.nbytes))
+        offset += -(-a.nbytes // 64) * 64
+    return tuple(out)
+
+
+def _function_info(
+    imported: ImportedModel, main: Lowered, sites: tuple[Site, ...], back: _Backend
+) -> Function:
+    f = imported.function
+    stats: dict[str, Stat] = {
+        "compiles": 1,
+        "kernels": len(main.kernels),
+        "launches": len(main.launches),
+        "cache_hits": back.cache.hits,
+        "cache_misses": back.cache.misses,
+        "code_bytes": sum(len(back.objects[n].object) for n in main.kernels),
+        "peak_memory": str(main.memory.total),
+    }
+    return Function(
+        f.name, f.name,
+        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)), compact=True)
+              for n, v in zip(imported.inputs, f.params, strict=True)),
+        tuple(TensorInfo(n, v.dtype.name, tuple(map(str, v.shape)))
+              for n, v in zip(imported.outputs, f.results, strict=True)),
+        imported.parameters, imported.result, sites,
+        tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
+        explain(f, main), stats,
+    )  # fmt: skip
+
+
+def _check_options(precision: str | None, numerics: str) -> None:
+    if precision is not None:
+        raise UnsupportedError(f"precision={precision!r} is not available yet; leave it None")
+    if numerics not in ("fast",):
+        if numerics in ("strict", "batch_invariant"):
+            raise UnsupportedError(f"numerics={numerics!r} is not available yet; use 'fast'")
+        raise InvalidModelError(f"numerics must be 'fast', not {numerics!r}")
+
+
+def _silent(phase: str, done: int, of: int) -> None:
+    pass

@@ -1,0 +1,120 @@
+"""Write a buffer of one's own, and copy it to the buffer afterwards.
+
+    for i, r in grid(n, k):               for i, r in grid(n, k):
+        y[i] = y[i] + x[i, r]        ->       y_local[i] = y_local[i] + x[i, r]
+                                          for a in grid(n):
+                                              y[a] = y_local[a]
+
+`reverse_compute_at` brings the copying block into a loop, `shrink_buffer` makes the buffer small.
+"""
+
+from __future__ import annotations
+
+from pliant.ir.expr import Index, Load
+from pliant.loop.regions import accesses
+from pliant.loop.rewrite import replace_at, replace_buffer
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    Iter,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    buffer,
+    for_,
+    seq,
+    statements,
+)
+from pliant.schedule.cache_read import with_alloc
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import Flow, invert_store, is_leaf
+from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
+from pliant.schedule.set_scope import InnerScope
+from pliant.sym.expr import var
+
+
+@primitive
+def cache_write(p: Program, block: str, scope: InnerScope = "scratch") -> Program:
+    """Makes the copying block and the buffer that `block`, and all that writes its buffer with
+    it, writes instead."""
+    old, path, at = check_cache_write(p, block)
+    names = p.names()
+    local = buffer(names.buffer(f"{old.name}_local"), old.shape, old.dtype, scope=scope)
+    name = names.block(f"{old.name}_store")
+    loops = [names.variable(f"{name}_{d}") for d in range(old.rank)]
+    iters = [names.variable(f"{name}_v{d}") for d in range(old.rank)]
+    here = tuple(Index(var(i)) for i in iters)
+    copy = Block(
+        name,
+        tuple(Iter(i, d, "S") for i, d in zip(iters, old.shape, strict=True)),
+        tuple(map(var, loops)),
+        Store(old, here, Load(local, here)),
+    )
+    nest = for_(list(zip(loops, old.shape, strict=True)), copy)
+    writers = replace_buffer(path[at], old, local, lambda i: i)
+    body = with_alloc(replace_at(path[: at + 1], seq(writers, nest)), local)
+    return p.with_body(body, BlockRef(name), MemoryRef(local.name))
+
+
+def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...], int]:
+    """The block writes one buffer, all of it, at its iterators. Gives the buffer, the block's path
+    and where in it the copy goes: after the outermost statement that holds all writers and reads
+    of the buffer but those of other blocks later on."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("cache_write", f"block {block}", reason)
+
+    path, flow = p.block_path("cache_write", block), Flow(p)
+    target = path[-1]
+    assert isinstance(target, Block)
+    if not is_leaf(target):
+        raise refuse("it holds loops or blocks of its own")
+    buffers = {a.buffer for a in flow.of_block(block) if a.write}
+    if len(buffers) != 1:
+        raise refuse("it does not write one buffer")
+    (old,) = buffers
+    uses = flow.writers(old) + flow.readers(old)
+    if any(a.indices is None for a in uses):
+        raise refuse(f"a call takes the address of {old.name}")
+    if not all(d.names <= set(p.function.sizes) for d in old.shape):
+        raise refuse(f"the shape of {old.name} varies")
+    if not _writes_all(p, target, old):
+        raise refuse(f"it does not write all of {old.name} at its iterators")
+    writing = {a.block for a in flow.writers(old)}
+    for k, s in enumerate(path):
+        if isinstance(s, Alloc | Seq | Let):
+            continue
+        inside = [a for a in accesses(s, p.invoked) if a.buffer is old]
+        if any(a.block not in writing for a in inside):
+            continue
+        if sum(a.write for a in inside) < len(flow.writers(old)):
+            raise refuse(f"other statements write {old.name} elsewhere")
+        for loop in path[:k]:
+            if isinstance(loop, For):
+                raise refuse(f"{old.name} is read in loop {loop.var} as well")
+        why = flow.out_of_scope([old], path[: k + 1])
+        if why:
+            raise refuse(why)
+        return old, path, k
+    raise refuse(f"{old.name} is read where it is written")
+
+
+def _writes_all(p: Program, target: Block, old: Buffer) -> bool:
+    store = next((s for s in statements(target.body) if isinstance(s, Store)), None)
+    places = None if store is None else invert_store(target, store)
+    if places is None or any(i.kind == "O" for i in target.iters):
+        return False
+    extents = {i.var: i.extent for i in target.iters}
+    starts = {d: (name, offset) for name, (d, offset) in places.items()}
+    for d, extent in enumerate(old.shape):
+        if d not in starts:
+            if not p.facts.equal(extent, 1):
+                return False
+            continue
+        name, offset = starts[d]
+        if not (p.facts.equal(offset, 0) and p.facts.equal(extents[name], extent)):
+            return False
+    return True

@@ -1,0 +1,56 @@
+"""Pairs of accesses whose order matters, and loops whose iterations are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pliant.loop.dependence import agreed_loops
+from pliant.loop.regions import Access, accesses
+from pliant.loop.stmt import For, Stmt
+from pliant.schedule.program import Program
+from pliant.sym.facts import Facts
+
+
+def conflicting_pairs(
+    found: Sequence[Access], strict: bool = False
+) -> Iterator[tuple[Access, Access]]:
+    """Accesses of one buffer, one of them a store; without pairs of updates of one reduction
+    (unless `strict`: then the order of a reduction counts). A store pairs with itself too."""
+    for k, a in enumerate(found):
+        for b in found[k:]:
+            if a.buffer is not b.buffer or not (a.write or b.write):
+                continue
+            if a.commutes and b.commutes and a.block == b.block and not strict:
+                continue
+            yield a, b
+
+
+def strict_order(p: Program) -> bool:
+    """Whether the numerics contract fixes the order of reductions."""
+    return ("numerics", "strict") in p.function.notes
+
+
+def describe(a: Access, b: Access) -> str:
+    """What two accesses do, for an error's text."""
+    verbs = {True: "writes", False: "reads"}
+    where_a, where_b = (f"block {x.block}" if x.block else "a statement" for x in (a, b))
+    if a.block == b.block:
+        return f"{where_a} may touch an element of {a.buffer.name} twice"
+    return (
+        f"{where_a} {verbs[a.write]} and {where_b} {verbs[b.write]} "
+        f"perhaps the same element of {a.buffer.name}"
+    )
+
+
+def carried(p: Program, loop: For, facts: Facts) -> tuple[Access, Access] | None:
+    """Two accesses in different iterations of `loop` that may touch one element, one of them a
+    store; None if there are none. Memory allocated inside is each iteration's own."""
+    shared = [a for a in accesses(loop.body, p.invoked) if not a.local]
+    for a, b in conflicting_pairs(shared, strict=True):
+        if loop.var not in agreed_loops(a, b, [loop], facts):
+            return a, b
+    return None
+
+
+def ancestors_of_kind(path: Sequence[Stmt], *kinds: str) -> list[For]:
+    return [s for s in path if isinstance(s, For) and s.kind in kinds]

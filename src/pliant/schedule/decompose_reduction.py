@@ -1,0 +1,58 @@
+"""Do the start of a reduction in a block of its own, before a loop.
+
+for i, r in grid(n, k):               for i in grid(n):
+    with block("t"):                      with block("t_init"):
+        with init():          ->              t[i] = 0
+            t[i] = 0                      for r in grid(k):
+        t[i] = t[i] + x[i, r]                 with block("t"):
+                                                  t[i] = t[i] + x[i, r]
+"""
+
+from __future__ import annotations
+
+from pliant.loop.lower_init import CannotSeparateError, reduction_loops, separate_init
+from pliant.loop.regions import accesses
+from pliant.loop.stmt import Block, For, Stmt, Store, statements
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import BlockRef, Program, primitive
+
+
+@primitive
+def decompose_reduction(p: Program, block: str, loop: str) -> Program:
+    """Makes the block that starts the reduction of `block`, just before `loop`."""
+    path, at = check_decompose_reduction(p, block, loop)
+    names = p.names()
+    try:
+        body = separate_init(path, at, names)
+    except CannotSeparateError as error:
+        reason = str(error)
+        raise SchedulingError("decompose_reduction", f"block {block}", reason) from error
+    (made,) = {s.name for s in statements(body) if isinstance(s, Block)} - set(p.blocks)
+    return p.with_body(body, BlockRef(made))
+
+
+def check_decompose_reduction(p: Program, block: str, loop: str) -> tuple[tuple[Stmt, ...], int]:
+    """The block has an init; the loop is around it, with all the loops that it reduces over
+    inside; nothing else in the loop uses what it writes. Gives the block's path and the loop's
+    place in it."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("decompose_reduction", f"block {block}", reason)
+
+    path = p.block_path("decompose_reduction", block)
+    target = path[-1]
+    assert isinstance(target, Block)
+    if target.init is None:
+        raise refuse("it has no init")
+    around = {s.var: k for k, s in enumerate(path) if isinstance(s, For)}
+    if loop not in around:
+        raise refuse(f"loop {loop} is not around it")
+    outside = [v for v in reduction_loops(target) if around.get(v, len(path)) < around[loop]]
+    if outside:
+        raise refuse(f"it reduces over {', '.join(sorted(outside))}, outside of loop {loop}")
+    own = {s.buffer for s in statements(target.init) if isinstance(s, Store)}
+    for a in accesses(path[around[loop]], p.invoked):
+        if a.buffer in own and a.block != block:
+            other = f"block {a.block}" if a.block else "a statement"
+            raise refuse(f"{other} in loop {loop} uses {a.buffer.name} too")
+    return path, around[loop]

@@ -1,0 +1,181 @@
+"""What flows where: the questions that moving and inlining blocks raise.
+
+A statement may be moved, or its value recomputed elsewhere, if what it reads has the same value
+there. That holds when all writers come before it, and no loop repeats a writer between the old and
+the new place with other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from pliant.ir.expr import Binary, Expr, Index
+from pliant.loop.regions import Access, accesses
+from pliant.loop.rewrite import conjuncts, path_to
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    If,
+    Invoke,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    statements,
+)
+from pliant.schedule.program import Program
+from pliant.sym.expr import Int
+from pliant.sym.facts import Facts
+
+
+class Flow:
+    """All accesses of a program, with their order."""
+
+    def __init__(self, p: Program) -> None:
+        self.p = p
+        self.all = accesses(p.function.body, p.invoked)
+
+    @cached_property
+    def allocated(self) -> frozenset[Buffer]:
+        """Buffers that the function allocates itself."""
+        return frozenset(s.buffer for s in self.p.statements() if isinstance(s, Alloc))
+
+    def of_block(self, name: str) -> list[Access]:
+        return [a for a in self.all if a.block == name]
+
+    def under(self, loop: str) -> list[Access]:
+        return [a for a in self.all if any(x.var == loop for x in a.loops)]
+
+    def writers(self, buffer: Buffer) -> list[Access]:
+        return [a for a in self.all if a.write and a.buffer is buffer]
+
+    def readers(self, buffer: Buffer) -> list[Access]:
+        return [a for a in self.all if not a.write and a.buffer is buffer]
+
+    def in_scope(self, buffer: Buffer, path: Sequence[Stmt]) -> bool:
+        """Whether the buffer can be used at the end of `path`."""
+        return buffer not in self.allocated or any(
+            isinstance(s, Alloc) and s.buffer is buffer for s in path
+        )
+
+    def out_of_scope(self, buffers: Iterable[Buffer], path: Sequence[Stmt]) -> str:
+        """Why not all of these buffers can be used at the end of `path`; empty if they can."""
+        for buffer in buffers:
+            if not self.in_scope(buffer, path):
+                return f"{buffer.name}, which it uses, is not allocated there"
+        return ""
+
+    def moved_value(
+        self, block: str, reads: Iterable[Buffer], start: int, new_loops: Sequence[str]
+    ) -> str:
+        """Why the value that `block` computes from `reads` may differ when computed later, inside
+        the loops `new_loops`; empty if it cannot. `start` is the block's position."""
+        old_loops = next(iter(self.of_block(block))).loops
+        for buffer in reads:
+            for w in self.writers(buffer):
+                if w.block == block:
+                    continue
+                if w.position > start:
+                    return f"{buffer.name}, which it reads, is written after it"
+                both = common_loops(w.loops, old_loops)
+                if any(x.var not in new_loops for x in both):
+                    return f"{buffer.name}, which it reads, is written again in loop {both[-1].var}"
+                if both and not self.is_function_of_place(buffer) and not self._fresh(buffer, both):
+                    return f"{buffer.name}, which it reads, may change in loop {both[-1].var}"
+        return ""
+
+    def _fresh(self, buffer: Buffer, loops: Sequence[For]) -> bool:
+        """Whether the buffer is allocated inside all of `loops`."""
+        path = path_to(self.p.function.body, lambda s: isinstance(s, Alloc) and s.buffer is buffer)
+        return path is not None and all(x in path for x in loops)
+
+    def is_function_of_place(self, buffer: Buffer, seen: frozenset[Buffer] = frozenset()) -> bool:
+        """Whether each element, once final, is the same whenever it is computed again: one block
+        writes it, at its data parallel iterators, from buffers of which the same is true."""
+        writers = self.writers(buffer)
+        if not writers:
+            return True
+        blocks = {w.block for w in writers}
+        if len(blocks) > 1 or "" in blocks or buffer in seen:
+            return False
+        block = self.p.block(blocks.pop())
+        store = next((s for s in statements(block.body) if isinstance(s, Store)), None)
+        if store is None or not all(isinstance(i, Index) for i in store.indices):
+            return False
+        indexed = {i.int_ for i in store.indices if isinstance(i, Index)}
+        spatial = [i for i in block.iters if i.kind != "R"]
+        names = {str(x) for x in indexed}
+        if any(i.kind == "O" or (i.var not in names and i.extent != 1) for i in spatial):
+            return False
+        reads = {a.buffer for a in self.of_block(block.name) if not a.write} - {buffer}
+        return all(self.is_function_of_place(r, seen | {buffer}) for r in reads)
+
+
+def common_loops(a: Sequence[For], b: Sequence[For]) -> list[For]:
+    """Loops around both."""
+    names = {x.var for x in b}
+    return [x for x in a if x.var in names]
+
+
+def is_leaf(block: Block) -> bool:
+    """Whether the block does nothing but stores and calls: no loops, no blocks inside."""
+    return all(isinstance(s, Store | Seq | Invoke | If) for s in statements(block.body))
+
+
+def unconditional(path: Sequence[Stmt]) -> bool:
+    """Whether nothing but loops, sequences and allocations lies on the path."""
+    return not any(isinstance(s, If | While | Let | Block) for s in path)
+
+
+def only_domain(block: Block, facts: Facts) -> bool:
+    """Whether the block's condition says no more than that its iterators are in their domains."""
+    return all(is_domain(c, block, facts) for c in conjuncts(block.where))
+
+
+def is_domain(cond: Expr, block: Block, facts: Facts) -> bool:
+    """Whether the condition follows from the iterators being in their domains."""
+    ends = bound_ends(cond)
+    if ends is None:
+        return False
+    low, high = ends
+    for it, binding in zip(block.iters, block.bindings, strict=True):
+        if facts.equal(high, it.extent) and facts.equal(low, binding + 1):
+            return True
+        if facts.equal(low, 0) and facts.equal(high, binding):
+            return True
+    return False
+
+
+def bound_ends(cond: Expr) -> tuple[Int, Int] | None:
+    """(a, b) where the condition is a <= b on integers; None for other conditions."""
+    if not isinstance(cond, Binary) or cond.op not in ("lt", "le"):
+        return None
+    if not isinstance(cond.a, Index) or not isinstance(cond.b, Index):
+        return None
+    return cond.a.int_ + (1 if cond.op == "lt" else 0), cond.b.int_
+
+
+def invert_store(block: Block, store: Store) -> dict[str, tuple[int, Int]] | None:
+    """Iterators by the dimension that they index: name -> (dimension, offset), where the index is
+    iterator + offset. None unless every index is such, each iterator in at most one dimension,
+    or free of iterators."""
+    found: dict[str, tuple[int, Int]] = {}
+    names = {i.var for i in block.iters}
+    for d, index in enumerate(store.indices):
+        if not isinstance(index, Index):
+            return None
+        used = index.int_.names & names
+        if not used:
+            continue
+        if len(used) > 1:
+            return None
+        (name,) = used
+        line = index.int_.linear(name)
+        if line is None or line[0] != 1 or name in found:
+            return None
+        found[name] = (d, line[1])
+    return found

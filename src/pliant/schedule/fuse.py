@@ -1,0 +1,58 @@
+"""Fuse nested loops into one.
+
+for i in range(n):            for f in range(n*m):
+    for j in range(m):   ->       s(f//m, f%m)
+        s(i, j)
+"""
+
+from __future__ import annotations
+
+from pliant.loop.rewrite import replace_at, subst
+from pliant.loop.stmt import For, Stmt
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.nest import blocks_in, iterators_over, perfect_chain, require_serial
+from pliant.schedule.program import LoopRef, Program, primitive
+from pliant.sym.expr import Int, const, var
+
+
+@primitive
+def fuse(p: Program, *loops: str) -> Program:
+    """Makes one loop of adjacent perfectly nested `loops`, given from the outermost inwards."""
+    path = check_fuse(p, loops)
+    chain = [s for s in path[-len(loops) :] if isinstance(s, For)]
+    name = p.names().variable(f"{loops[0]}_f")
+    at, rest = {}, var(name)
+    total: Int = const(1)
+    for k in reversed(range(len(chain))):
+        loop = chain[k]
+        at[loop.var] = rest % loop.extent if k else rest
+        rest = rest // loop.extent if k else rest
+        total = total * loop.extent
+    body = subst(chain[-1].body, at)
+    top = path[: len(path) - len(chain) + 1]
+    return p.with_body(replace_at(top, For(name, total, body)), LoopRef(name))
+
+
+def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
+    """The loops are serial, each is the only thing in the one before, and no extent depends on
+    another; no block has some in "R" iterators and others in "S" or "O" ones. Gives their path."""
+    place = f"loops {', '.join(loops)}"
+    if not loops:
+        raise SchedulingError("fuse", place, "no loops were given")
+    path = perfect_chain(p, "fuse", loops)
+    chain = [s for s in path[-len(loops) :] if isinstance(s, For)]
+    if [c.var for c in chain] != list(loops):
+        raise SchedulingError("fuse", place, "they do not follow each other from outer to inner")
+    for loop in chain:
+        require_serial("fuse", loop)
+        if loop.extent.is_const and loop.extent.value < 1:
+            raise SchedulingError("fuse", place, f"{loop.var} never runs")
+        if not loop.extent.names.isdisjoint(loops):
+            reason = f"the extent {loop.extent} of {loop.var} depends on another"
+            raise SchedulingError("fuse", place, reason)
+    for block in blocks_in(chain[-1]):
+        kinds = {k for name in loops for k in iterators_over(block, name)}
+        if "R" in kinds and len(kinds) > 1:
+            reason = f"block {block.name} reduces over some of them only"
+            raise SchedulingError("fuse", place, reason)
+    return path

@@ -1,0 +1,100 @@
+"""What kind of loop a loop is: parallel, vectorized or unrolled.
+
+for i in range(n):   ->   for i in parallel(n):
+"""
+
+from __future__ import annotations
+
+from pliant.loop.rewrite import replace_at
+from pliant.loop.stmt import For, While, statements
+from pliant.schedule.conflicts import carried, describe
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.nest import blocks_in, iterators_over, require_serial
+from pliant.schedule.program import Program, primitive
+
+
+@primitive
+def parallel(p: Program, loop: str) -> Program:
+    """Iterations run on several threads; a loop inside another parallel one runs serially."""
+    check_parallel(p, loop)
+    return _marked(p, "parallel", loop, "parallel")
+
+
+@primitive
+def vectorize(p: Program, loop: str) -> Program:
+    """Iterations run as lanes of vectors."""
+    check_vectorize(p, loop)
+    return _marked(p, "vectorize", loop, "vectorized")
+
+
+@primitive
+def unroll(p: Program, loop: str) -> Program:
+    """The body is repeated in the code."""
+    check_unroll(p, loop)
+    return _marked(p, "unroll", loop, "unrolled")
+
+
+def check_parallel(p: Program, loop: str) -> None:
+    """No iteration touches what another one writes."""
+    target = _serial(p, "parallel", loop)
+    _check_independent(p, "parallel", target)
+    if _inside(p, target, "vectorized"):
+        raise SchedulingError("parallel", f"loop {loop}", "it is inside a vectorized loop")
+
+
+def check_vectorize(p: Program, loop: str) -> None:
+    """The extent is a number, no iteration touches what another one writes, and control flow
+    inside is the same for all iterations."""
+    target = _serial(p, "vectorize", loop)
+    place = f"loop {loop}"
+    if not target.extent.is_const:
+        raise SchedulingError("vectorize", place, f"its extent {target.extent} is not a number")
+    if _inside(p, target, "vectorized"):
+        raise SchedulingError("vectorize", place, "it is inside a vectorized loop")
+    for s in statements(target.body):
+        if isinstance(s, While):
+            raise SchedulingError("vectorize", place, "there is a while loop inside")
+        if isinstance(s, For) and loop in s.extent.names:
+            raise SchedulingError("vectorize", place, f"the extent of {s.var} depends on it")
+        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
+            raise SchedulingError("vectorize", place, f"loop {s.var} inside it is {s.kind}")
+    _check_independent(p, "vectorize", target)
+
+
+def check_unroll(p: Program, loop: str) -> None:
+    """The extent is a number."""
+    target = _serial(p, "unroll", loop)
+    if not target.extent.is_const:
+        reason = f"its extent {target.extent} is not a number"
+        raise SchedulingError("unroll", f"loop {loop}", reason)
+
+
+def _serial(p: Program, primitive: str, loop: str) -> For:
+    target = p.loop_path(primitive, loop)[-1]
+    assert isinstance(target, For)
+    require_serial(primitive, target)
+    return target
+
+
+def _check_independent(p: Program, primitive: str, loop: For) -> None:
+    place = f"loop {loop.var}"
+    for block in blocks_in(loop):
+        kinds = iterators_over(block, loop.var)
+        if "R" in kinds or "O" in kinds:
+            word = "reduces over it" if "R" in kinds else "must run over it in order"
+            raise SchedulingError(primitive, place, f"block {block.name} {word}")
+    facts = p.inside(p.loop_path(primitive, loop.var)[:-1])
+    pair = carried(p, loop, facts)
+    if pair is not None:
+        reason = describe(*pair) + " in different iterations"
+        raise SchedulingError(primitive, place, reason)
+
+
+def _inside(p: Program, loop: For, kind: str) -> bool:
+    path = p.loop_path("loop", loop.var)
+    return any(isinstance(s, For) and s.kind == kind for s in path[:-1])
+
+
+def _marked(p: Program, primitive: str, loop: str, kind: str) -> Program:
+    path = p.loop_path(primitive, loop)
+    return p.with_body(replace_at(path, path[-1].replace(kind=kind)))

@@ -1,0 +1,252 @@
+"""Does a loop nest compute what a function says? For which sizes, and where in which buffers?
+
+Blocks are opened on both sides. Loops correspond in order; sizes of the function stand for
+integers of the program, found by unification; a buffer of the function stands for part of one of
+the program's, with its strides: the address that the nest computes must move with each loop as
+the function's does. Operands of commutative operators may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
+from pliant.ir.node import Node, transform
+from pliant.loop.bounds import declare_loops
+from pliant.loop.regions import bindings_of
+from pliant.loop.rewrite import subst
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    For,
+    Function,
+    If,
+    Stmt,
+    Store,
+    statements,
+)
+from pliant.sym.expr import Int, IntLike, as_int, const, var
+from pliant.sym.facts import Facts
+
+COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor eq ne".split())
+
+
+class NoMatch(Exception):  # noqa: N818  (a result, not a failure)
+    """Why a nest is not what a function says."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """What corresponds to what so far; a value, so that alternatives can be tried."""
+
+    loops: Mapping[str, str] = field(default_factory=dict)  # the function's -> the program's
+    sizes: Mapping[str, Int] = field(default_factory=dict)
+    places: Mapping[Buffer, tuple[Buffer, tuple[Int, ...]]] = field(default_factory=dict)
+
+    def address(self, formal: Buffer) -> BufferRef:
+        """Where the function's buffer begins."""
+        actual, origin = self.places[formal]
+        return BufferRef(actual, tuple(map(Index, origin)))
+
+
+def match_nest(semantics: Function, nest: Stmt, facts: Facts) -> Match:
+    """The match; raises NoMatch with the reason."""
+    inside = declare_loops(facts, (s for s in statements(nest) if isinstance(s, For)))
+    found = _Matcher(semantics, inside).stmt(_opened(semantics.body), _opened(nest), Match())
+    missing = [s for s in semantics.sizes if s not in found.sizes]
+    missing += [b.name for b in semantics.buffers if b not in found.places]
+    if missing:
+        raise NoMatch(f"nothing tells {', '.join(missing)}")
+    _check_aliases(semantics, found)
+    return found
+
+
+def _check_aliases(semantics: Function, found: Match) -> None:
+    stored = {s.buffer for s in _stores(semantics.body)}
+    for a in stored:
+        for b in semantics.buffers:
+            if a is not b and found.places[a][0] is found.places[b][0]:
+                raise NoMatch(f"{a.name} and {b.name} would both be {found.places[a][0].name}")
+
+
+def _stores(s: Stmt) -> list[Store]:
+    own = [s] if isinstance(s, Store) else []
+    return own + [x for c in s.children() if isinstance(c, Stmt) for x in _stores(c)]
+
+
+def _opened(root: Stmt) -> Stmt:
+    """Blocks replaced by their bodies; a reduction's start must be elsewhere."""
+
+    def visit(node: Any) -> Any:
+        if not isinstance(node, Block):
+            return node
+        if node.init is not None:
+            raise NoMatch(f"block {node.name} has its init inside; decompose_reduction first")
+        body = subst(node.body, bindings_of(node))
+        return body if node.where is None else If(subst(node.where, bindings_of(node)), body)
+
+    return transform(root, visit)  # type: ignore[no-any-return]
+
+
+class _Matcher:
+    def __init__(self, semantics: Function, facts: Facts) -> None:
+        self.semantics, self.facts = semantics, facts
+
+    def stmt(self, want: Stmt, have: Stmt, m: Match) -> Match:
+        match want, have:
+            case For(), For():
+                m = self.integer(want.extent, have.extent, m, f"extent of {have.var}")
+                m = replace(m, loops={**m.loops, want.var: have.var})
+                return self.stmt(want.body, have.body, m)
+            case Store(), Store():
+                m = self.access(want.buffer, want.indices, have.buffer, have.indices, m)
+                return self.expr(want.value, have.value, m)
+            case Alloc(), _:
+                raise NoMatch("semantics with buffers of their own cannot be matched")
+        if type(want) is not type(have):
+            raise NoMatch(f"found {_kind(have)} where it has {_kind(want)}")
+        return self.fields(want, have, m)
+
+    def fields(self, want: Node, have: Node, m: Match) -> Match:
+        for name in want._fields:
+            m = self.value(getattr(want, name), getattr(have, name), m, have)
+        return m
+
+    def value(self, want: Any, have: Any, m: Match, inside: Node) -> Match:
+        if isinstance(want, tuple) and isinstance(have, tuple):
+            if len(want) != len(have):
+                raise NoMatch(f"{_kind(inside)} differ in their number of parts")
+            for a, b in zip(want, have, strict=True):
+                m = self.value(a, b, m, inside)
+            return m
+        match want, have:
+            case Stmt(), Stmt():
+                return self.stmt(want, have, m)
+            case Expr(), Expr():
+                return self.expr(want, have, m)
+            case Int(), Int():
+                return self.integer(want, have, m, "an integer")
+        if want != have:
+            raise NoMatch(f"found {_kind(inside)} of {have} where it has {want}")
+        return m
+
+    def expr(self, want: Expr, have: Expr, m: Match) -> Match:
+        match want, have:
+            case Index(), Index():
+                return self.integer(want.int_, have.int_, m, "a value")
+            case Load(), Load():
+                return self.access(want.source, want.indices, have.source, have.indices, m)
+            case Binary(), Binary() if want.op == have.op and want.op in COMMUTATIVE:
+                return self.either_way(want, have, m)
+            case Reduce(), Reduce():
+                return self.reduction(want, have, m)
+        if type(want) is not type(have):
+            raise NoMatch(f"found {_kind(have)} where it has {_kind(want)}")
+        return self.fields(want, have, m)
+
+    def either_way(self, want: Binary, have: Binary, m: Match) -> Match:
+        try:
+            return self.expr(want.b, have.b, self.expr(want.a, have.a, m))
+        except NoMatch as first:
+            try:
+                return self.expr(want.b, have.a, self.expr(want.a, have.b, m))
+            except NoMatch:
+                raise first from None
+
+    def reduction(self, want: Reduce, have: Reduce, m: Match) -> Match:
+        if want.combiner != have.combiner or len(want.axes) != len(have.axes):
+            raise NoMatch(f"found a {have.combiner} where it has a {want.combiner}")
+        for a, b in zip(want.axes, have.axes, strict=True):
+            assert isinstance(a, Axis) and isinstance(b, Axis)
+            m = self.integer(a.extent, b.extent, m, "the extent of a reduction")
+            m = replace(m, loops={**m.loops, a.var: b.var})
+        return self.expr(want.body, have.body, m)
+
+    # ---- integers
+
+    def integer(self, want: Int, have: Int, m: Match, what: str) -> Match:
+        """want == have, binding at most one size that is not known yet."""
+        known: dict[str, IntLike] = {a: var(b) for a, b in m.loops.items()}
+        unknown = [s for s in self.semantics.sizes if s in want.names and s not in m.sizes]
+        # Sizes of the function and of the program may share names: keep those apart.
+        moved = want.subs(known | {s: m.sizes[s] for s in want.names & m.sizes.keys()})
+        if not unknown:
+            if not self.facts.equal(moved, have):
+                raise NoMatch(f"{what} is {have} where it has {moved}")
+            return m
+        if len(unknown) > 1:
+            raise NoMatch(f"{what} does not tell {', '.join(unknown)} apart")
+        hole = "_unknown"
+        line = want.subs({unknown[0]: var(hole)})
+        line = line.subs(known | {s: m.sizes[s] for s in want.names & m.sizes.keys()})
+        parts = line.linear(hole)
+        if parts is None or parts[0] != 1:
+            raise NoMatch(f"{what} does not tell {unknown[0]}")
+        value = have - parts[1]
+        if not value.names.isdisjoint(m.loops.values()):
+            raise NoMatch(f"{what}, {have}, varies inside the nest")
+        return replace(m, sizes={**m.sizes, unknown[0]: value})
+
+    # ---- addresses
+
+    def access(
+        self,
+        formal: Buffer,
+        want: Sequence[Expr],
+        actual: Buffer,
+        have: Sequence[Expr],
+        m: Match,
+    ) -> Match:
+        if formal.dtype is not actual.dtype:
+            raise NoMatch(f"{actual.name} holds {actual.dtype}, {formal.name} {formal.dtype}")
+        known = m.places.get(formal)
+        if known is not None and known[0] is not actual:
+            raise NoMatch(f"{formal.name} is both {known[0].name} and {actual.name}")
+        inner = frozenset(m.loops.values())
+        moved = _address(formal, _ints(want, formal))
+        at = tuple(self.facts.simplify(i) for i in _ints(have, actual))
+        here = _address(actual, at)
+        for name, loop in m.loops.items():
+            a, b = moved.linear(name), here.linear(loop)
+            if a is None or b is None or not b[0].names.isdisjoint(inner):
+                raise NoMatch(f"the address in {actual.name} is not linear in {loop}")
+            m = self.integer(a[0], b[0], m, f"step of {actual.name} along {loop}")
+            moved, here = a[1], b[1]
+        origin = tuple(i.subs(dict.fromkeys(inner, 0)) for i in at)
+        return self._anchored(formal, moved, actual, here, origin, m)
+
+    def _anchored(
+        self, formal: Buffer, moved: Int, actual: Buffer, here: Int,
+        origin: tuple[Int, ...], m: Match,
+    ) -> Match:  # fmt: skip
+        """The rest of both addresses, which no loop moves, fits the buffer's origin."""
+        known = m.places.get(formal)
+        if known is None:
+            if moved != const(0):
+                raise NoMatch(f"the first access of {formal.name} is not at its origin")
+            return replace(m, places={**m.places, formal: (actual, origin)})
+        start = _address(actual, known[1])
+        return self.integer(moved, here - start, m, f"offset in {actual.name}")
+
+
+def _ints(indices: Sequence[Expr], buffer: Buffer) -> tuple[Int, ...]:
+    found = [i.int_ for i in indices if isinstance(i, Index)]
+    if len(found) < len(indices):
+        raise NoMatch(f"an index of {buffer.name} depends on data")
+    return tuple(found)
+
+
+def _address(buffer: Buffer, at: Sequence[Int]) -> Int:
+    total: Int = as_int(0)
+    for i, step in zip(at, buffer.strides, strict=True):
+        total = total + i * step
+    return total
+
+
+def _kind(node: Node) -> str:
+    op = getattr(node, "op", "")
+    return f"{type(node).__name__.lower()} {op}".strip()

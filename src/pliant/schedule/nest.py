@@ -1,0 +1,84 @@
+"""Looking at loop nests: what primitives ask of the place where they work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pliant.loop.regions import Access, accesses
+from pliant.loop.stmt import Block, For, Stmt, statements
+from pliant.schedule.conflicts import carried, describe
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program
+
+
+def perfect_chain(p: Program, primitive: str, names: Sequence[str]) -> tuple[Stmt, ...]:
+    """The path to the innermost of these loops; refuses unless, from the outermost of them on, it
+    holds nothing but loops, each the only thing in the one around it."""
+    if len(set(names)) != len(names):
+        raise SchedulingError(primitive, f"loops {', '.join(names)}", "a loop is named twice")
+    paths = [p.loop_path(primitive, n) for n in names]
+    longest = max(paths, key=len)
+    shortest = min(paths, key=len)
+    for name, path in zip(names, paths, strict=True):
+        if path != longest[: len(path)]:
+            raise SchedulingError(
+                primitive, f"loop {name}", f"it is not in one nest with {names[0]}"
+            )
+    for s in longest[len(shortest) - 1 :]:
+        if not isinstance(s, For):
+            outer = _innermost_loop(longest[: longest.index(s)])
+            raise SchedulingError(
+                primitive, f"loop {outer}", "the next loop is not the only thing in it"
+            )
+    return longest
+
+
+def _innermost_loop(path: Sequence[Stmt]) -> str:
+    return next(s.var for s in reversed(path) if isinstance(s, For))
+
+
+def blocks_in(root: Stmt) -> list[Block]:
+    """Blocks below, outermost only: not those inside other blocks."""
+    found: list[Block] = []
+    stack = [root]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Block):
+            found.append(s)
+            continue
+        stack += [c for c in reversed(list(s.children())) if isinstance(c, Stmt)]
+    return found
+
+
+def loops_in(root: Stmt) -> list[For]:
+    return [s for s in statements(root) if isinstance(s, For)]
+
+
+def iterators_over(block: Block, loop: str) -> list[str]:
+    """Kinds of the block's iterators whose binding uses the loop."""
+    pairs = zip(block.iters, block.bindings, strict=True)
+    return [i.kind for i, b in pairs if loop in b.names]
+
+
+def require_serial(primitive: str, loop: For) -> None:
+    if loop.kind != "serial":
+        raise SchedulingError(primitive, f"loop {loop.var}", f"it is {loop.kind} already")
+
+
+def inner_accesses(p: Program, path: Sequence[Stmt]) -> tuple[Access, ...]:
+    """Accesses in the body of the loop at the end of `path`; their loops are those inside it."""
+    loop = path[-1]
+    assert isinstance(loop, For)
+    return accesses(loop.body, p.invoked)
+
+
+def check_marked_loops(p: Program, primitive: str, block: str, loop: str) -> None:
+    """Loops from `loop` outwards that are parallel or vectorized still have independent
+    iterations, now that something was moved into them."""
+    path = p.loop_path(primitive, loop)
+    for k, s in enumerate(path):
+        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
+            pair = carried(p, s, p.inside(path[:k]))
+            if pair is not None:
+                reason = f"iterations of the {s.kind} loop {s.var} would meet: {describe(*pair)}"
+                raise SchedulingError(primitive, f"block {block}", reason)

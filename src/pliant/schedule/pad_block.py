@@ -1,0 +1,153 @@
+"""Let a block run over whole tiles, beyond its domain, into memory that is there for it.
+
+    t = alloc(f32[8])                        t = alloc(f32[8])
+    for i in range(8):                       for i in range(8):
+        t[i] = f(8*o + i) where 8*o + i < n    ->    t[i] = f(8*o + i)
+
+What it computes there is never read. So the inner loops of a kernel need no masks: only its loads
+from padded copies and its last stores know where the tensor ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pliant.ir.expr import Expr
+from pliant.loop.bounds import span
+from pliant.loop.dependence import agreed_loops
+from pliant.loop.regions import Access
+from pliant.loop.rewrite import conjoin, conjuncts, path_to, replace_at
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, statements
+from pliant.schedule.compute_inline import Refuse
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
+from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import Int
+from pliant.sym.facts import Facts
+
+
+@primitive
+def pad_block(p: Program, *blocks: str) -> Program:
+    """The blocks' data parallel iterators get extents that their loops fill; conditions that they
+    be less than their old extents go away. Blocks that write the same buffer, as a reduction and
+    its start, are padded together."""
+    for plan in [check_pad_block(p, b, blocks) for b in blocks]:
+        path = p.block_path("pad_block", plan.block.name)
+        iters = [i.replace(extent=plan.extents.get(i.var, i.extent)) for i in plan.block.iters]
+        made = plan.block.replace(iters=tuple(iters), where=conjoin(plan.kept))
+        p = p.with_body(replace_at(path, made))
+    return p
+
+
+@dataclass(frozen=True)
+class _Plan:
+    block: Block
+    extents: dict[str, Int]
+    kept: list[Expr]
+
+
+def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _Plan:
+    """The block has conditions on its domain to lose; without them every load is in bounds, and
+    every store goes to memory of the function's own, to an element that is not another one's.
+    Other blocks that write there are padded `together` with it, and write the same elements."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("pad_block", f"block {block}", reason)
+
+    path = p.block_path("pad_block", block)
+    target, facts = path[-1], p.inside(path)
+    assert isinstance(target, Block)
+    if not is_leaf(target) or any(isinstance(s, Block) for s in path[:-1]):
+        raise refuse("it holds loops or blocks, or is inside one")
+    loops = [s for s in path if isinstance(s, For)]
+    ranges = {x.var: x.extent for x in loops}
+    extents: dict[str, Int] = {}
+    kept, dropped = [], []
+    for cond in conjuncts(target.where):
+        name = _upper_bound_of(cond, target, facts)
+        ends = span(target.bindings[name], ranges, p.facts) if name is not None else None
+        if name is None or ends is None:
+            kept.append(cond)
+            continue
+        extents[target.iters[name].var] = p.facts.simplify(ends[1] + 1)
+        dropped.append(cond)
+    if not dropped:
+        raise refuse("it has no condition on its data parallel iterators")
+    flow = Flow(p)
+    for a in flow.of_block(block):
+        if not _in_bounds(a, dropped, ranges, p.facts, facts):
+            verb = "store to" if a.write else "load from"
+            raise refuse(f"its {verb} {a.buffer.name} may be out of bounds then")
+        if a.write:
+            _check_own(p, flow, target, a, loops, together, refuse)
+    return _Plan(target, extents, kept)
+
+
+def _upper_bound_of(cond: Expr, block: Block, facts: Facts) -> int | None:
+    """The data parallel iterator that the condition keeps below its extent."""
+    ends = bound_ends(cond)
+    if ends is None:
+        return None
+    for k, (it, binding) in enumerate(zip(block.iters, block.bindings, strict=True)):
+        same = facts.equal(ends[1], it.extent) and facts.equal(ends[0], binding + 1)
+        if it.kind == "S" and same:
+            return k
+    return None
+
+
+def _in_bounds(
+    a: Access, dropped: list[Expr], ranges: dict[str, Int], outside: Facts, inside: Facts
+) -> bool:
+    facts = inside.copy()
+    for cond in a.where:
+        ends = bound_ends(cond) if cond not in dropped else None
+        if ends is not None:
+            facts.assume_le(*ends)
+    for d, extent in enumerate(a.buffer.shape):
+        index = a.index(d)
+        if index is None:
+            return False
+        ends = span(index, ranges | {x.var: x.extent for x in a.loops}, outside)
+        low_ok = facts.nonneg(index) or (ends is not None and outside.nonneg(ends[0]))
+        high_ok = facts.lt(index, extent) or (ends is not None and outside.lt(ends[1], extent))
+        if not (low_ok and high_ok):
+            return False
+    return True
+
+
+def _check_own(
+    p: Program,
+    flow: Flow,
+    target: Block,
+    a: Access,
+    loops: list[For],
+    together: tuple[str, ...],
+    refuse: Refuse,
+) -> None:
+    home = path_to(p.function.body, lambda s: isinstance(s, Alloc) and s.buffer is a.buffer)
+    if home is None:
+        raise refuse(f"it writes {a.buffer.name}, which is a parameter")
+    inner = [x for x in loops if x not in home]
+    kinds = zip(target.iters, target.bindings, strict=True)
+    spatial = {n for i, b in kinds if i.kind != "R" for n in b.names}
+    access = replace(a, loops=tuple(x for x in a.loops if x not in home))
+    agreed = agreed_loops(access, access, inner, p.inside(home))
+    if not {x.var for x in inner if x.var in spatial} <= agreed:
+        raise refuse(f"it may write an element of {a.buffer.name} twice")
+    mine = _places(target, a.buffer)
+    for other in {w.block for w in flow.writers(a.buffer)} - {target.name}:
+        if other not in together or _places(p.block(other), a.buffer) != mine:
+            where = f"block {other}" if other else "a statement"
+            raise refuse(f"{where}, not padded with it, writes {a.buffer.name} too")
+
+
+def _places(block: Block, buffer: Buffer) -> frozenset[tuple[int, Int, Int]] | None:
+    """For each indexed dimension the offset and the iterator's extent."""
+    store = next(
+        (s for s in statements(block.body) if isinstance(s, Store) and s.buffer is buffer), None
+    )
+    found = None if store is None else invert_store(block, store)
+    if found is None:
+        return None
+    extents = {i.var: i.extent for i in block.iters}
+    return frozenset((d, offset, extents[name]) for name, (d, offset) in found.items())

@@ -1,0 +1,102 @@
+"""Run a loop as two, one after the other, and drop conditions that hold throughout the first.
+
+for o in range(ceildiv(n, 8)):          for o in range(n//8):
+    s(o) where 8*o + 7 < n      ->          s(o)
+                                        for o_t in range(ceildiv(n, 8) - n//8):
+                                            s(o_t + n//8) where 8*(o_t + n//8) + 7 < n
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.ir.expr import Expr, Select
+from pliant.ir.node import transform
+from pliant.loop.bounds import declare_loops, span
+from pliant.loop.rewrite import conjoin, conjuncts, copy_of, replace_at, subst
+from pliant.loop.stmt import Block, For, If, Stmt, seq, statements
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import bound_ends
+from pliant.schedule.nest import blocks_in, iterators_over, require_serial
+from pliant.schedule.program import LoopRef, Program, primitive
+from pliant.sym.expr import Int, IntLike, as_int, var
+from pliant.sym.facts import Facts
+
+
+@primitive
+def partition(p: Program, loop: str, at: IntLike) -> Program:
+    """The loop does the first `at` iterations, a new one the others. Makes the new loop."""
+    point = as_int(at)
+    check_partition(p, loop, point)
+    path = p.loop_path("partition", loop)
+    target = path[-1]
+    assert isinstance(target, For)
+    copy, _ = copy_of(target, p.names(), "_t")
+    assert isinstance(copy, For)
+    rest = subst(copy.body, {copy.var: var(copy.var) + point})
+    facts = p.inside(path[:-1])
+    second = For(copy.var, facts.simplify(target.extent - point), rest)
+    first = without_proved(For(loop, point, target.body), facts)
+    return p.with_body(replace_at(path, seq(first, second)), LoopRef(copy.var))
+
+
+def check_partition(p: Program, loop: str, at: Int) -> None:
+    """0 <= at <= extent is proved, the loop is serial, and no reduction that starts itself runs
+    over it."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("partition", f"loop {loop}", reason)
+
+    path = p.loop_path("partition", loop)
+    target, facts = path[-1], p.inside(path[:-1])
+    assert isinstance(target, For)
+    require_serial("partition", target)
+    around = {s.var for s in path[:-1] if isinstance(s, For)}
+    if not at.names <= around | set(p.function.sizes):
+        raise refuse(f"{at} is not known around it")
+    if not (facts.nonneg(at) and facts.le(at, target.extent)):
+        raise refuse(f"{at} is not known to be from 0 to {target.extent}")
+    for block in blocks_in(target):
+        if block.init is not None and "R" in iterators_over(block, loop):
+            raise refuse(f"block {block.name} has its init inside; decompose_reduction first")
+
+
+def without_proved(root: Stmt, facts: Facts) -> Stmt:
+    """`root` without conditions that hold for all values of the loops in it."""
+    loops = [s for s in statements(root) if isinstance(s, For)]
+    inside = declare_loops(facts, loops)
+    ranges = {x.var: x.extent for x in loops}
+    bindings = {
+        i.var: b
+        for s in statements(root)
+        if isinstance(s, Block)
+        for i, b in zip(s.iters, s.bindings, strict=True)
+    }
+
+    def holds(cond: Expr) -> bool:
+        ends = bound_ends(cond)
+        if ends is None:
+            return False
+        gap = _outside(ends[1] - ends[0], bindings)
+        low = span(gap, ranges, facts)
+        return inside.nonneg(gap) or (low is not None and facts.nonneg(low[0]))
+
+    def visit(node: Any) -> Any:
+        match node:
+            case Block() if node.where is not None:
+                kept = [c for c in conjuncts(node.where) if not holds(c)]
+                return node.replace(where=conjoin(kept))
+            case Select() if all(holds(c) for c in conjuncts(node.cond)):
+                return node.a
+            case If() if all(holds(c) for c in conjuncts(node.cond)):
+                return node.then
+        return node
+
+    return transform(root, visit)  # type: ignore[no-any-return]
+
+
+def _outside(x: Int, bindings: dict[str, Int]) -> Int:
+    """Block iterators replaced by what they are bound to, through nested blocks."""
+    while not x.names.isdisjoint(bindings):
+        x = x.subs({n: bindings[n] for n in x.names & bindings.keys()})
+    return x

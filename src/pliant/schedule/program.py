@@ -1,0 +1,167 @@
+"""A program being scheduled: a loop function, what is known of its sizes, and the steps so far.
+
+    p = program(function)
+    p = p.split("i", 8)
+    outer, inner = p.made                references to what the last step made
+    p = p.reorder(inner, "j").parallel(outer)
+    print_trace(p.trace)
+
+Programs are values: a primitive gives a new one and leaves the old one as it was. References are
+names, which are unique in a function, so one stays good for as long as its loop or block exists.
+The primitives are functions in a table that the program carries; `p.name(…)` looks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from pliant.loop.bounds import declare_loops
+from pliant.loop.rewrite import Names, path_to
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Function, Invoke, Stmt, statements
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.intrinsic import Intrinsic, meaning
+from pliant.schedule.trace import Trace, step
+from pliant.sym.facts import Facts
+
+P = ParamSpec("P")
+
+
+class LoopRef(str):
+    """A loop, by its variable."""
+
+    __slots__ = ()
+
+
+class BlockRef(str):
+    """A block, by its name."""
+
+    __slots__ = ()
+
+
+class MemoryRef(str):
+    """A buffer, by its name."""
+
+    __slots__ = ()
+
+
+Ref = LoopRef | BlockRef | MemoryRef
+Primitive = Callable[..., "Program"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Program:
+    """An immutable program with its history."""
+
+    function: Function
+    facts: Facts
+    primitives: Mapping[str, Primitive] = field(default_factory=dict)
+    intrinsics: Mapping[str, Intrinsic] = field(default_factory=dict)
+    trace: Trace = ()
+    made: tuple[Ref, ...] = ()  # by the last step
+
+    def __getattr__(self, name: str) -> Callable[..., Program]:
+        found = self.primitives.get(name) if not name.startswith("_") else None
+        if found is None:
+            raise AttributeError(f"no schedule primitive {name!r}")
+        return lambda *args, **options: found(self, *args, **options)
+
+    def __repr__(self) -> str:
+        steps = "; ".join(map(str, self.trace))
+        return f"<program {self.function.name}: {steps or 'as it came'}>"
+
+    # ---- looking
+
+    @property
+    def blocks(self) -> tuple[BlockRef, ...]:
+        """All blocks, in program order."""
+        return tuple(BlockRef(s.name) for s in self.statements() if isinstance(s, Block))
+
+    def loops(self, block: str) -> tuple[LoopRef, ...]:
+        """The loops around a block, outermost first."""
+        path = self.block_path("loops", block)
+        return tuple(LoopRef(s.var) for s in path if isinstance(s, For))
+
+    def statements(self) -> tuple[Stmt, ...]:
+        """All statements, parents first, in program order."""
+        return tuple(statements(self.function.body))
+
+    def loop(self, name: str) -> For:
+        """The loop itself."""
+        found = self.loop_path("loop", name)[-1]
+        assert isinstance(found, For)
+        return found
+
+    def block(self, name: str) -> Block:
+        """The block itself."""
+        found = self.block_path("block", name)[-1]
+        assert isinstance(found, Block)
+        return found
+
+    def buffer(self, name: str) -> Buffer:
+        """A buffer: a parameter or one allocated inside."""
+        found = self._buffers().get(name)
+        if found is None:
+            raise SchedulingError("buffer", name, "there is no such buffer")
+        return found
+
+    def _buffers(self) -> dict[str, Buffer]:
+        inside = (s.buffer for s in self.statements() if isinstance(s, Alloc))
+        return {b.name: b for b in (*self.function.buffers, *inside)}
+
+    # ---- for primitives
+
+    def loop_path(self, primitive: str, name: str) -> tuple[Stmt, ...]:
+        """Statements from the root down to a loop; refuses where there is none of that name."""
+        path = path_to(self.function.body, lambda s: isinstance(s, For) and s.var == name)
+        if path is None:
+            raise SchedulingError(primitive, f"loop {name}", "there is no such loop")
+        return path
+
+    def block_path(self, primitive: str, name: str) -> tuple[Stmt, ...]:
+        """Statements from the root down to a block; refuses where there is none of that name."""
+        path = path_to(self.function.body, lambda s: isinstance(s, Block) and s.name == name)
+        if path is None:
+            raise SchedulingError(primitive, f"block {name}", "there is no such block")
+        return path
+
+    def inside(self, path: tuple[Stmt, ...]) -> Facts:
+        """What holds below the loops of `path`."""
+        return declare_loops(self.facts, (s for s in path if isinstance(s, For)))
+
+    def names(self) -> Names:
+        """Names in use, to make new ones."""
+        return Names(self.function)
+
+    def invoked(self, call: Invoke) -> Stmt | None:
+        """What a call to an intrinsic means; None for other callees."""
+        found = self.intrinsics.get(call.callee)
+        return None if found is None else meaning(found, call)
+
+    def with_body(self, body: Stmt, *made: Ref) -> Program:
+        """The program with another body."""
+        return replace(self, function=self.function.replace(body=body), made=made)
+
+
+def primitive(
+    fn: Callable[Concatenate[Program, P], Program],
+) -> Callable[Concatenate[Program, P], Program]:
+    """Records the call in the trace of the program that it gives."""
+
+    @wraps(fn)
+    def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
+        result = fn(p, *args, **options)
+        options_as_given: dict[str, Any] = dict(options)
+        done = step(fn.__name__, args, options_as_given)
+        return replace(result, trace=(*p.trace, done))
+
+    return recorded
+
+
+def replay(trace: Trace, p: Program) -> Program:
+    """Apply recorded steps to a fresh program."""
+    for s in trace:
+        p = getattr(p, s.name)(*s.args, **dict(s.options))
+    return p

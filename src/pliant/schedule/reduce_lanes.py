@@ -1,0 +1,87 @@
+"""Write a reduction over a few elements as one expression, to be done as a tree.
+
+for i, l in grid(n, 8):                 for i in grid(n):
+    with init(): y[i] = 0        ->         y[i] = sum(z[i, l] for l < 8)
+    y[i] = y[i] + z[i, l]
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.ir.expr import Axis, Expr, Load, Reduce, Select
+from pliant.ir.node import walk
+from pliant.loop.reduction import Update, as_update, combine
+from pliant.loop.rewrite import conjoin, conjuncts, int_names, replace_at, subst
+from pliant.loop.stmt import Block, For, Store
+from pliant.schedule.conflicts import strict_order
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import var
+
+MAX_LANES: Final = 64
+LANE: Final = "_r0"
+
+
+@primitive
+def reduce_lanes(p: Program, block: str) -> Program:
+    """The innermost loop around the reduction `block` goes into its expression."""
+    loop, update = check_reduce_lanes(p, block)
+    path = p.block_path("reduce_lanes", block)
+    target = path[-1]
+    assert isinstance(target, Block)
+    (gone,) = [i for i, b in zip(target.iters, target.bindings, strict=True) if b is var(loop.var)]
+    lane = {gone.var: var(LANE), loop.var: var(LANE)}
+    value: Expr = subst(update.value, lane)
+    conditions = conjuncts(target.where)
+    inside = conjoin([subst(c, lane) for c in conditions if loop.var in int_names(c)])
+    if inside is not None:
+        value = Select(inside, value, update.identity)
+    total: Expr = Reduce(update.combiner, (Axis(LANE, loop.extent),), value)
+    kept = [k for k, i in enumerate(target.iters) if i is not gone]
+    alone = not any(target.iters[k].kind == "R" for k in kept)
+    starts = isinstance(target.init, Store) and target.init.value is update.identity
+    if not (alone and starts):
+        total = combine(update.combiner, Load(update.buffer, update.indices), total)
+    made = target.replace(
+        iters=tuple(target.iters[k] for k in kept),
+        bindings=tuple(target.bindings[k] for k in kept),
+        body=Store(update.buffer, update.indices, total),
+        init=None if alone and starts else target.init,
+        where=conjoin([c for c in conditions if loop.var not in int_names(c)]),
+    )
+    return p.with_body(replace_at(path[:-1], made))
+
+
+def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
+    """The block is an update by a known combiner; the loop around it has a small constant extent
+    and is one of its "R" iterators. Gives the loop and the update."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("reduce_lanes", f"block {block}", reason)
+
+    path = p.block_path("reduce_lanes", block)
+    target, loop = path[-1], path[-2] if len(path) > 1 else None
+    assert isinstance(target, Block)
+    if not isinstance(loop, For):
+        raise refuse("it is not all that is in a loop")
+    update = as_update(target)
+    if update is None:
+        raise refuse("it is no update by a known combiner")
+    if strict_order(p) and update.combiner in ("sum", "prod"):
+        raise refuse("the numerics are strict: the order of the reduction must be kept")
+    if not loop.extent.is_const or not 1 <= loop.extent.value <= MAX_LANES:
+        raise refuse(f"the extent {loop.extent} of {loop.var} is not a number up to {MAX_LANES}")
+    over = [
+        i.kind
+        for i, b in zip(target.iters, target.bindings, strict=True)
+        if loop.var in b.names and (b is var(loop.var) or i.kind != "R")
+    ]
+    uses = sum(loop.var in b.names for b in target.bindings)
+    if over != ["R"] or uses != 1:
+        raise refuse(f"loop {loop.var} is not one of its reduction iterators")
+    if any(isinstance(n, Reduce) for n in walk(update.value)):
+        raise refuse("it reduces over lanes already")
+    if target.init is not None and not isinstance(target.init, Store):
+        raise refuse("it starts with more than one store")
+    return loop, update

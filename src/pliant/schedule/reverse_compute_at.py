@@ -1,0 +1,185 @@
+"""Compute a consumer inside a loop of its producer, for what one iteration has made ready.
+
+for o in range(ceildiv(n, 8)):                for o in range(ceildiv(n, 8)):
+    for i in range(8):                            for i in range(8):
+        t[8*o + i] = f(8*o + i) where …             t[8*o + i] = f(8*o + i) where …
+for j in range(n):                      ->        for a in range(8):
+    u[j] = g(t[j])                                    u[8*o + a] = g(t[8*o + a]) where …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pliant.loop.bounds import Span
+from pliant.loop.boxes import touched_box
+from pliant.loop.regions import Access, accesses
+from pliant.loop.rewrite import int_names, replace_at
+from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq
+from pliant.schedule.compute_inline import Refuse
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import Flow, common_loops, is_leaf, only_domain, unconditional
+from pliant.schedule.nest import check_marked_loops, inner_accesses
+from pliant.schedule.program import LoopRef, Program, primitive
+from pliant.schedule.region_nest import region_nest
+from pliant.sym.expr import Int
+
+
+@primitive
+def reverse_compute_at(p: Program, block: str, loop: str) -> Program:
+    """Moves the block under `loop`, after the last of its inputs made there. Makes its loops."""
+    ranges, inputs = check_reverse_compute_at(p, block, loop)
+    target = p.block(block)
+    q = p.with_body(replace_at(p.block_path("reverse_compute_at", block), Nop()))
+    path = q.loop_path("reverse_compute_at", loop)
+    body = path[-1]
+    assert isinstance(body, For)
+    nest, made = region_nest(target, ranges, q.inside(path), q.names())
+    parts = list(body.body.stmts) if isinstance(body.body, Seq) else [body.body]
+    last = max(k for k, s in enumerate(parts) if _writes(p, s, inputs))
+    inside = seq(*parts[: last + 1], nest, *parts[last + 1 :])
+    moved = p.with_body(replace_at(path, body.replace(body=inside)), *map(LoopRef, made))
+    check_marked_loops(moved, "reverse_compute_at", block, loop)
+    return moved
+
+
+def check_reverse_compute_at(
+    p: Program, block: str, loop: str
+) -> tuple[dict[str, Span], frozenset[Buffer]]:
+    """The block is data parallel, with no condition but its domain; it reads what the loop makes
+    at distinct iterators, and each iteration of the loop makes its elements for good. What else
+    it reads is there before the loop; nothing between uses its result. Gives the ranges of its
+    iterators and the inputs made under the loop."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("reverse_compute_at", f"block {block}", reason)
+
+    source, path = (
+        p.block_path("reverse_compute_at", block),
+        p.loop_path("reverse_compute_at", loop),
+    )
+    target, flow = source[-1], Flow(p)
+    assert isinstance(target, Block)
+    if path[-1] in source:
+        raise refuse(f"loop {loop} is around it already")
+    if not is_leaf(target):
+        raise refuse("it holds loops or blocks of its own")
+    if target.init is not None or any(i.kind != "S" for i in target.iters):
+        raise refuse("not all of its iterators are data parallel")
+    if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
+        raise refuse("it runs under a condition")
+    around = [s.var for s in path if isinstance(s, For)]
+    if int_names(target.body) - {i.var for i in target.iters} - set(p.function.sizes):
+        raise refuse("it uses variables of the loops around it")
+    mine, under = flow.of_block(block), flow.under(loop)
+    if under and under[0].position > mine[0].position:
+        raise refuse(f"loop {loop} comes after it")
+    reads = {a.buffer for a in mine if not a.write}
+    outs = {a.buffer for a in mine if a.write}
+    made = frozenset(a.buffer for a in under if a.write) & reads
+    if not made:
+        raise refuse(f"nothing that it reads is computed under loop {loop}")
+    if reads & outs:
+        raise refuse("it reads what it writes")
+    shared = {x.var for x in common_loops(under[0].loops, mine[0].loops)}
+    for buffer in made:
+        _check_final(p, flow, buffer, loop, [v for v in around if v not in shared], refuse)
+    _check_others(flow, block, reads - made, outs, under, shared, path, refuse)
+    inner = inner_accesses(p, path)
+    ranges = _ranges(p, target, mine, inner, made, path, around, refuse)
+    return ranges, made
+
+
+def _check_final(
+    p: Program, flow: Flow, buffer: Buffer, loop: str, private: Sequence[str], refuse: Refuse
+) -> None:
+    """All writers are under the loop, and none adds to an element in several of its iterations."""
+    if not flow.is_function_of_place(buffer):
+        raise refuse(f"{buffer.name} may be written more than once")
+    for w in flow.writers(buffer):
+        if all(x.var != loop for x in w.loops):
+            raise refuse(f"{buffer.name} is written outside of loop {loop} too")
+        writer = p.block(w.block)
+        for it, binding in zip(writer.iters, writer.bindings, strict=True):
+            late = binding.names & set(private)
+            if it.kind == "R" and late:
+                reason = f"block {w.block} still reduces over {', '.join(sorted(late))}"
+                raise refuse(reason)
+
+
+def _check_others(
+    flow: Flow,
+    block: str,
+    reads: set[Buffer],
+    outs: set[Buffer],
+    under: Sequence[Access],
+    shared: set[str],
+    path: tuple[Stmt, ...],
+    refuse: Refuse,
+) -> None:
+    start, end = under[0].position, flow.of_block(block)[0].position
+    why = flow.out_of_scope(reads | outs, path)
+    if why:
+        raise refuse(why)
+    for a in flow.all:
+        loops = {x.var for x in common_loops(a.loops, under[0].loops)}
+        if a.block == block:
+            continue
+        if a.buffer in reads and a.write and (a.position >= start or not loops <= shared):
+            raise refuse(f"{a.buffer.name}, which it reads, is written after the loop begins")
+        if a.buffer in outs and (a.position < end or not loops <= shared):
+            raise refuse(f"{a.buffer.name} is used before it")
+
+
+def _ranges(
+    p: Program,
+    target: Block,
+    mine: Sequence[Access],
+    inner: Sequence[Access],
+    made: frozenset[Buffer],
+    path: tuple[Stmt, ...],
+    around: Sequence[str],
+    refuse: Refuse,
+) -> dict[str, Span]:
+    """For each iterator that indexes an input made under the loop, the part that is ready."""
+    iters = {i.var for i in target.iters}
+    facts, known = p.inside(path), frozenset(around) | set(p.function.sizes)
+    ranges: dict[str, Span] = {}
+    for load in accesses(target.body, p.invoked):
+        if load.buffer not in made or load.write:
+            continue
+        box = touched_box([a for a in inner if a.buffer is load.buffer and a.write], known, facts)
+        for d, (low, high) in enumerate(box):
+            at = _single(load.index(d), iters)
+            if at is None:
+                raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
+            name, offset = at
+            if not name:
+                continue
+            ready = low - offset, high - offset
+            old = ranges.setdefault(name, ready)
+            if not (facts.equal(old[0], ready[0]) and facts.equal(old[1], ready[1])):
+                raise refuse(f"its inputs are ready for different values of {name}")
+        used = [_single(load.index(d), iters) for d in range(load.buffer.rank)]
+        names = [u[0] for u in used if u is not None and u[0]]
+        if len(set(names)) < len(names):
+            raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
+    return ranges
+
+
+def _single(index: Int | None, iters: set[str]) -> tuple[str, Int] | None:
+    """(name, offset) where the index is that iterator + offset; ("", index) without iterators."""
+    if index is None:
+        return None
+    used = index.names & iters
+    if not used:
+        return "", index
+    if len(used) > 1:
+        return None
+    (name,) = used
+    line = index.linear(name)
+    return (name, line[1]) if line is not None and line[0] == 1 else None
+
+
+def _writes(p: Program, s: Stmt, buffers: frozenset[Buffer]) -> bool:
+    return any(a.write and a.buffer in buffers for a in accesses(s, p.invoked))

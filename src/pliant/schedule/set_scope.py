@@ -1,0 +1,50 @@
+"""Say where a buffer of the function's own lives.
+
+t = alloc(f32[16], scope="scratch")   ->   t = alloc(f32[16], scope="register")
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pliant.loop.rewrite import replace_buffer
+from pliant.loop.stmt import Alloc, Buffer
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program, primitive
+
+# A register tile of 14 x 32 floats takes 1792 bytes, one of matrix units 4096.
+REGISTER_BYTES: Final = 8192
+
+InnerScope = Literal["register", "scratch"]
+
+
+@primitive
+def set_scope(p: Program, buffer: str, scope: InnerScope) -> Program:
+    """The buffer is kept in registers, where that can be done, or in memory of the thread."""
+    old = check_set_scope(p, buffer, scope)
+    body = replace_buffer(p.function.body, old, old.replace(scope=scope), lambda at: at)
+    return p.with_body(body)
+
+
+def check_set_scope(p: Program, buffer: str, scope: str) -> Buffer:
+    """The function allocates the buffer; registers need a constant shape and few bytes."""
+    old = p.buffer(buffer)
+    place = f"buffer {buffer}"
+    if not any(isinstance(s, Alloc) and s.buffer is old for s in p.statements()):
+        raise SchedulingError("set_scope", place, "it is a parameter")
+    if scope not in ("register", "scratch"):
+        raise SchedulingError("set_scope", place, f"there is no scope {scope!r}")
+    if scope == "register" and not fits_registers(old):
+        reason = f"its shape {list(old.shape)} is not constant or takes over {REGISTER_BYTES} bytes"
+        raise SchedulingError("set_scope", place, reason)
+    return old
+
+
+def fits_registers(buffer: Buffer) -> bool:
+    """Whether the shape is constant and small enough."""
+    size = buffer.dtype.bytes
+    for extent in buffer.shape:
+        if not extent.is_const:
+            return False
+        size *= extent.value
+    return size <= REGISTER_BYTES

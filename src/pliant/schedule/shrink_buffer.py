@@ -1,0 +1,194 @@
+"""Keep only the part of a buffer that one iteration of the loops around its uses needs.
+
+    t = alloc(f32[n])                       for o in range(ceildiv(n, 8)):
+    for o in range(ceildiv(n, 8)):              t = alloc(f32[8])
+        for i in range(8):                      for i in range(8):
+            t[8*o + i] = …              ->          t[8*o + i - 8*o] = …        (t[i])
+        for i in range(8):                      for i in range(8):
+            … t[8*o + i] …                          … t[i] …
+
+Inside a block the indices stay in the block's iterators, less the start of the part: bodies then
+mention the loops around. So do this when blocks no longer move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pliant.ir.expr import Expr, Index
+from pliant.loop.bounds import Span, declare_loops
+from pliant.loop.boxes import touched_box
+from pliant.loop.dependence import agreed_loops
+from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
+from pliant.loop.regions import Access, accesses
+from pliant.loop.rewrite import path_to, replace_at, replace_buffer
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    Function,
+    Seq,
+    Stmt,
+    compact_strides,
+    seq,
+    statements,
+)
+from pliant.schedule.compute_inline import Refuse, without_alloc
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import common_loops, is_domain
+from pliant.schedule.program import MemoryRef, Program, primitive
+from pliant.schedule.set_scope import fits_registers
+from pliant.sym.facts import Facts
+from pliant.sym.index_map import IndexMap
+
+
+@primitive
+def shrink_buffer(p: Program, buffer: str) -> Program:
+    """Moves the allocation around the uses, as far in as it goes, and shrinks it to what is used
+    there. Small ones of constant size become registers."""
+    plan = check_shrink_buffer(p, buffer)
+    old, facts = plan.buffer, p.inside(plan.path)
+    shape = tuple(facts.simplify(high - low + 1) for low, high in plan.box)
+    new = old.replace(shape=shape, strides=compact_strides(shape))
+    new = new.replace(scope="register" if fits_registers(new) else old.scope)
+
+    def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(i - Index(low) for i, (low, _) in zip(indices, plan.box, strict=True))
+
+    nested = replace_at(plan.path, _allocated(plan.path[-1], old))
+    body = replace_buffer(without_alloc(nested, old), old, new, place)
+    return p.with_body(body, MemoryRef(new.name))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    buffer: Buffer
+    path: tuple[Stmt, ...]  # to the innermost statement that holds all uses
+    box: tuple[Span, ...]
+
+
+def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
+    """The function allocates the buffer, no call gets its address, and no iteration of a loop
+    that the allocation moves into reads what another one wrote."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("shrink_buffer", f"buffer {buffer}", reason)
+
+    old, root = p.buffer(buffer), p.function.body
+    outer = path_to(root, lambda s: isinstance(s, Alloc) and s.buffer is old)
+    if outer is None:
+        raise refuse("it is a parameter")
+    if any(a.buffer is old and a.indices is None for a in accesses(root)):
+        raise refuse("a call takes its address")
+    path = (*outer, *_way_to_uses(outer[-1], old))
+    uses = [a for a in accesses(path[-1]) if a.buffer is old]
+    if not uses:
+        raise refuse("nothing uses it")
+    crossed = [s for s in path[len(outer) : -1] if isinstance(s, For)]
+    if crossed:
+        _check_private(p, old, crossed, path, refuse)
+    known = {s.var for s in path[:-1] if isinstance(s, For)} | set(p.function.sizes)
+    box = touched_box(uses, frozenset(known), p.inside(path[:-1]))
+    return _Plan(old, path, box)
+
+
+def _way_to_uses(alloc: Stmt, buffer: Buffer) -> tuple[Stmt, ...]:
+    """From the allocation's body down to the innermost sequence or block around all uses."""
+    assert isinstance(alloc, Alloc)
+    way: list[Stmt] = [alloc.body]
+    while True:
+        match way[-1]:
+            case Seq(stmts=parts):
+                used = [s for s in parts if _uses(s, buffer)]
+                if len(used) != 1:
+                    return tuple(way)
+                way.append(used[0])
+            case For(body=body) | Alloc(body=body):
+                way.append(body)
+            case _:
+                return tuple(way)
+
+
+def _allocated(s: Stmt, buffer: Buffer) -> Stmt:
+    """`s` with the buffer's life from its first use to its last."""
+    if not isinstance(s, Seq):
+        return Alloc(buffer, s)
+    used = [k for k, part in enumerate(s.stmts) if _uses(part, buffer)]
+    first, last = used[0], used[-1] + 1
+    alloc = Alloc(buffer, seq(*s.stmts[first:last]))
+    return seq(*s.stmts[:first], alloc, *s.stmts[last:])
+
+
+def _uses(s: Stmt, buffer: Buffer) -> bool:
+    return any(a.buffer is buffer for a in accesses(s))
+
+
+def _check_private(
+    p: Program, buffer: Buffer, crossed: Sequence[For], path: tuple[Stmt, ...], refuse: Refuse
+) -> None:
+    """Every element that an iteration reads was written in the same iteration."""
+    here, names = path[-1], {x.var for x in crossed}
+    for s in statements(here):
+        if not isinstance(s, Block) or s.init is None or not reduction_loops(s) & names:
+            continue
+        if _uses(s, buffer):
+            raise refuse(f"block {s.name} reduces into it over {crossed[-1].var}")
+    try:
+        started = lower_init(Function("part", (), p.function.sizes, here)).body
+    except CannotSeparateError as error:
+        raise refuse(str(error)) from error
+    blocks = {s.name: s for s in statements(started) if isinstance(s, Block)}
+    uses = [a for a in accesses(started) if a.buffer is buffer]
+    writes = [a for a in uses if a.write]
+    outside = p.inside(tuple(s for s in path[:-1] if s not in crossed))
+    facts = p.inside(path[:-1])
+    for r in uses:
+        if r.write or any(_covers(w, r, blocks.get(w.block), facts) for w in writes):
+            continue
+        if not all(names <= agreed_loops(w, r, crossed, outside) for w in writes):
+            reader = f"block {r.block}" if r.block else "a statement"
+            reason = f"{reader} may read what another iteration of {crossed[-1].var} wrote"
+            raise refuse(reason)
+
+
+def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
+    """Whether the store, which comes before the load, writes all that the load reads, for every
+    value of the loops around both."""
+    if w.position > r.position or (block is None and w.where):
+        return False
+    if block is not None and not all(is_domain(c, block, facts) for c in w.where):
+        return False
+    both = {x.var for x in common_loops(w.loops, r.loops)}
+    inside = declare_loops(facts, [x for x in w.loops if x.var in both])
+    own = [x for x in w.loops if x.var not in both]
+    places = [w.index(d) for d in range(r.buffer.rank)]
+    known = [x for x in places if x is not None]
+    if len(known) < len(places) or any(not x.extent.names.isdisjoint(_vars(own)) for x in own):
+        return False
+    used = [x for x in own if any(x.var in i.names for i in known)]
+    if not all(inside.positive(x.extent) for x in own if x not in used):
+        return False
+    reading = [x for x in r.loops if x.var not in both]
+    outside = _names(w) | _names(r)
+    have = touched_box([replace(w, loops=tuple(own))], outside - _vars(own), inside)
+    need = touched_box([replace(r, loops=tuple(reading))], outside - _vars(reading), inside)
+    for (low, high), (first, last) in zip(have, need, strict=True):
+        if not (inside.le(low, first) and inside.le(last, high)):
+            return False
+    starts = tuple(i - low for i, (low, _) in zip(known, have, strict=True))
+    shape = tuple(inside.simplify(high - low + 1) for low, high in have)
+    filled = IndexMap(tuple(x.var for x in used), tuple(x.extent for x in used), starts)
+    return filled.covers(shape, inside)
+
+
+def _vars(loops: Sequence[For]) -> frozenset[str]:
+    return frozenset(x.var for x in loops)
+
+
+def _names(a: Access) -> frozenset[str]:
+    """All variables in its indices, its loops' extents and its buffer's shape."""
+    found = [i.int_ for i in a.indices or () if isinstance(i, Index)]
+    found += [*a.buffer.shape, *(x.extent for x in a.loops)]
+    return frozenset[str]().union(*(x.names for x in found))

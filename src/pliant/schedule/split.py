@@ -1,0 +1,112 @@
+"""Split a loop into two, and for tail="peel" a third.
+
+for i in range(n):            for i_0 in range(ceildiv(n, f)):
+    s(i)                ->        for i_1 in range(f):
+                                      s(f*i_0 + i_1) where f*i_0 + i_1 < n
+
+tail="peel":                  for i_0 in range(n//f):
+                                  for i_1 in range(f):
+                                      s(f*i_0 + i_1)
+                              for i_t in range(f):
+                                  s(f*(n//f) + i_t) where f*(n//f) + i_t < n
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pliant.ir.expr import Expr
+from pliant.loop.rewrite import conjoin, conjuncts, copy_of, less, replace_at, subst
+from pliant.loop.stmt import Alloc, Block, For, If, Seq, Stmt, seq
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.nest import blocks_in, iterators_over, require_serial
+from pliant.schedule.program import LoopRef, Program, primitive
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, var
+
+Tail = Literal["mask", "peel", "exact"]
+
+
+@primitive
+def split(
+    p: Program,
+    loop: str,
+    factor: IntLike,
+    tail: Tail = "mask",
+    *,
+    tail_loop: Literal["mask", "exact"] = "mask",
+) -> Program:
+    """Makes the loops `outer` and `inner` (of extent `factor`), and the tail loop for "peel".
+
+    "mask" runs whole tiles under a condition, which is left out where it is proved. "peel" runs
+    whole tiles without one, then the remainder: `tail_loop` "mask" gives it `factor` iterations
+    under a condition, "exact" just as many as are left. "exact" needs a proof of divisibility.
+    """
+    f = as_int(factor)
+    check_split(p, loop, f, tail)
+    path = p.loop_path("split", loop)
+    target = path[-1]
+    assert isinstance(target, For)
+    names, n, facts = p.names(), target.extent, p.inside(path[:-1])
+    outer, inner = names.variable(f"{loop}_0"), names.variable(f"{loop}_1")
+    exact = facts.divisible(n, f)
+    at = var(outer) * f + var(inner)
+    body = subst(target.body, {loop: at})
+    if tail == "mask" and not exact:
+        body = guard(body, less(at, n))
+    trips = ceildiv(n, f) if tail == "mask" else n // f
+    main = For(outer, facts.simplify(trips), For(inner, f, body))
+    if tail != "peel" or exact:
+        return p.with_body(replace_at(path, main), LoopRef(outer), LoopRef(inner))
+    copy, _ = copy_of(For(loop, n, target.body), names, "_t")
+    assert isinstance(copy, For)
+    base = f * (n // f)
+    rest = subst(copy.body, {copy.var: base + var(copy.var)})
+    if tail_loop == "mask":
+        rest = guard(rest, less(base + var(copy.var), n))
+    left = For(copy.var, f if tail_loop == "mask" else facts.simplify(n % f), rest)
+    made = LoopRef(outer), LoopRef(inner), LoopRef(copy.var)
+    return p.with_body(replace_at(path, seq(main, left)), *made)
+
+
+def check_split(p: Program, loop: str, factor: Int, tail: Tail) -> None:
+    """The loop is serial, the factor at least 1 and the same in every iteration; divisible for
+    "exact"; for "peel", no reduction that starts itself runs over the loop."""
+    path = p.loop_path("split", loop)
+    target = path[-1]
+    assert isinstance(target, For)
+    place = f"loop {loop}"
+    require_serial("split", target)
+    facts = p.inside(path[:-1])
+    around = {s.var for s in path[:-1] if isinstance(s, For)}
+    strange = factor.names - around - set(p.function.sizes)
+    if strange:
+        raise SchedulingError("split", place, f"the factor mentions {', '.join(sorted(strange))}")
+    if not facts.positive(factor):
+        raise SchedulingError("split", place, f"the factor {factor} is not known to be at least 1")
+    if tail not in ("mask", "peel", "exact"):
+        raise SchedulingError("split", place, f"there is no tail {tail!r}")
+    if tail == "exact" and not facts.divisible(target.extent, factor):
+        reason = f"{factor} is not known to divide {target.extent}"
+        raise SchedulingError("split", place, reason)
+    if tail == "peel":
+        for block in blocks_in(target):
+            if block.init is not None and "R" in iterators_over(block, loop):
+                reason = f"block {block.name} has its init inside; decompose_reduction first"
+                raise SchedulingError("split", place, reason)
+
+
+def guard(s: Stmt, cond: Expr) -> Stmt:
+    """`s` done only where `cond` holds: in the blocks' own conditions where there are blocks."""
+    match s:
+        case Block():
+            return s.replace(where=conjoin([*conjuncts(s.where), cond]))
+        case For() | Alloc() if not _needs_outside(s):
+            return s.map_children(lambda c: guard(c, cond) if c is s.body else c)
+        case Seq():
+            return Seq(tuple(guard(part, cond) for part in s.stmts))
+    return If(cond, s)
+
+
+def _needs_outside(s: For | Alloc) -> bool:
+    """A nest without blocks is skipped as a whole."""
+    return not blocks_in(s)

@@ -1,0 +1,78 @@
+"""What is left on disk: whole files or none, and a cache that may fail."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pliant.runtime.artifact import open_artifact
+from tests.cli.conftest import Run, environment
+
+pytest.importorskip("onnx")
+
+
+def test_the_cache_fills_and_empties(cli: Run, model: Path, tmp_path: Path) -> None:
+    assert "entries  0\n" in cli("cache").stdout
+    assert cli("compile", model, "-o", "m.so").returncode == 0
+    assert "entries  0\n" not in cli("cache", "info").stdout
+    trimmed = cli("cache", "trim")
+    assert (trimmed.returncode, trimmed.stderr) == (0, "0 entries removed\n")
+    cleared = cli("cache", "clear")
+    assert "entries  0\n" in cleared.stdout
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def test_a_cache_that_cannot_be_written(cli: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    made = cli("compile", model, "-o", "m.so")
+    assert made.returncode == 0
+    assert "warning: kernels are not cached: " in made.stderr
+    assert (tmp_path / "m.so").exists()
+
+
+def test_no_cache(cli: Run, model: Path, tmp_path: Path) -> None:
+    assert cli("compile", model, "-o", "m.so", PLIANT_CACHE_DIR="off").returncode == 0
+    assert not (tmp_path / "cache").exists()
+    assert "none" in cli("cache", PLIANT_CACHE_DIR="off").stdout
+
+
+def test_a_failed_write_keeps_the_old_output(cli: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.so").mkdir()
+    made = cli("compile", model, "-o", "m.so")
+    assert made.returncode == 1
+    assert "pliant: cannot write m.so: " in made.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "m.so", "small.onnx"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("phase", ["import", "kernels"])
+def test_an_interrupted_compilation(
+    cli: Run, model: Path, tmp_path: Path, how: signal.Signals, phase: str
+) -> None:
+    command = [sys.executable, "-m", "pliant.cli", "compile", str(model), "-o", "m.so"]
+    child = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(tmp_path / "cache"), stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert child.stderr is not None
+    for line in child.stderr:
+        if f": {phase}" in line:
+            break
+    time.sleep(0.02)
+    child.send_signal(how)
+    rest = child.stderr.read()
+    code = child.wait(60)
+    assert "Traceback" not in rest
+    if (tmp_path / "m.so").exists():  # it was done before the signal came
+        open_artifact(tmp_path / "m.so", verify_weights=True).file.close()
+    else:
+        assert code in (130, -how)
+    left = [p.name for p in tmp_path.iterdir()]
+    assert set(left) <= {"cache", "m.so", "small.onnx"}
+    again = cli("compile", model, "-o", "m.so")
+    assert again.returncode == 0, again.stderr

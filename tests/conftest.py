@@ -1,0 +1,11 @@
+"""Options of the test run."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--onnx-all", action="store_true", help="all of ONNX's node tests natively, not a sample"
+    )

@@ -1,0 +1,43 @@
+"""ONNX's node tests: all that is imported is right, with fixed and with symbolic shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.frontend.onnx.node_cases import PASS, REFUSED, cases, operator_of, run_case
+
+# How many tests of an operator may be refused: what the catalogue has no words for, training,
+# random numbers, results whose size depends on data, and operator sets older than 9.
+REFUSED_BY_OPERATOR = {
+    "And": 8, "BatchNormalization": 2, "Bernoulli": 3, "DFT": 10, "DeformConv": 4,
+    "DequantizeLinear": 1, "Det": 2, "Dropout": 6, "ImageDecoder": 9, "LinearAttention": 14,
+    "MaxPool": 2, "MelWeightMatrix": 1, "NonMaxSuppression": 10, "NonZero": 1, "Not": 3,
+    "OptionalGetElement": 1, "OptionalHasElement": 4, "Or": 8, "QuantizeLinear": 2, "Resize": 8,
+    "RoiAlign": 3, "STFT": 2, "Unique": 7, "Xor": 8, "bernoulli… (expanded)": 3,
+}  # fmt: skip
+
+# Where dims are symbolic these want a number: lengths of index tuples, channels, ratios.
+ALSO_REFUSED_IF_DYNAMIC = {
+    "CausalConvWithState": 13, "ConvTranspose": 3, "GatherND": 3, "QLinearMatMul": 8, "Resize": 4,
+    "ScatterND": 7,
+}  # fmt: skip
+
+_BY_OPERATOR: dict[str, list[Any]] = {}
+for _case in cases():
+    _BY_OPERATOR.setdefault(operator_of(_case), []).append(_case)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
+@pytest.mark.parametrize("op", sorted(_BY_OPERATOR))
+def test_nodes(op: str, dynamic: bool) -> None:
+    chosen = _BY_OPERATOR[op][:3] if dynamic else _BY_OPERATOR[op]  # bench/ runs all of them
+    outcomes = [run_case(case, dynamic=dynamic) for case in chosen]
+    failed = [o for o in outcomes if o.result not in (PASS, REFUSED)]
+    assert not failed
+    refused = [o for o in outcomes if o.result == REFUSED]
+    allowed = REFUSED_BY_OPERATOR.get(op, 0)
+    if dynamic:
+        allowed += ALSO_REFUSED_IF_DYNAMIC.get(op, 0)
+    assert len(refused) <= allowed, refused

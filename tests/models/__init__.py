@@ -1,0 +1,1 @@
+"""Models written out in plain torch, for tests and benchmarks."""

@@ -1,0 +1,11 @@
+"""The `normalize` family against their oracles."""
+
+import pytest
+
+from tests.ops.case import Case, check
+from tests.ops.data.normalize import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_normalize(case: Case) -> None:
+    check(case)

@@ -1,0 +1,11 @@
+"""The `sort` family against their oracles."""
+
+import pytest
+
+from tests.ops.case import Case, check
+from tests.ops.data.sort import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_sort(case: Case) -> None:
+    check(case)

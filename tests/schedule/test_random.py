@@ -1,0 +1,88 @@
+"""Random steps on small programs: each is refused, or keeps the meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pliant.loop.stmt import Alloc, For
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.layout import layout
+from pliant.schedule.program import Program
+from pliant.sym.expr import var
+from tests.schedule.programs import PROGRAMS, same
+
+SMALL = {
+    1: [(0,), (1,), (6,), (9,)],
+    2: [(0, 3), (3, 0), (1, 1), (5, 6), (2, 9)],
+    3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
+}
+PACKED = layout(lambda i, j: (j // 4, i, j % 4))
+NAMES = (
+    "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
+    "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
+    "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
+    "set_scope pad_block"
+).split()
+
+
+def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that make sense at first sight."""
+    loops = [s.var for s in p.statements() if isinstance(s, For)] or ["none"]
+    inside = [s.buffer.name for s in p.statements() if isinstance(s, Alloc)]
+    buffers = inside + [b.name for b in p.function.buffers]
+    loop, block = draw(st.sampled_from(loops)), draw(st.sampled_from(p.blocks or ("none",)))
+    around = list(p.loops(block)) if p.blocks else loops
+    match name:
+        case "split":
+            tail = draw(st.sampled_from(["mask", "mask", "peel", "exact"]))
+            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1])
+            return (loop, draw(size)), {"tail": tail}
+        case "reorder":
+            return tuple(draw(st.permutations(around))), {}
+        case "fuse":
+            first = draw(st.integers(0, max(len(around) - 2, 0)))
+            return tuple(around[first : first + 2]), {}
+        case "parallel" | "vectorize" | "unroll" | "rfactor" | "blockize" | "add_unit_loop":
+            return (loop,), {}
+        case "compute_at" | "reverse_compute_at":
+            return (block, loop), {}
+        case "decompose_reduction":
+            return (block, draw(st.sampled_from(around or ["none"]))), {}
+        case "shrink_buffer":
+            return (draw(st.sampled_from(inside or ["none"])),), {}
+        case "set_scope":
+            return (
+                draw(st.sampled_from(buffers)),
+                draw(st.sampled_from(["register", "scratch"])),
+            ), {}
+        case "cache_read":
+            how = draw(st.sampled_from([None, PACKED]))
+            pad = draw(st.sampled_from([None, 0.0]))
+            return (block, draw(st.sampled_from(buffers))), {"layout": how, "pad": pad}
+        case "partition":
+            return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
+    return (block,), {}
+
+
+@st.composite
+def schedules(draw: Any) -> tuple[Program, Program]:
+    """A program, and what random steps made of it."""
+    start = p = PROGRAMS[draw(st.sampled_from(sorted(PROGRAMS)))]()
+    for _ in range(draw(st.integers(1, 8))):
+        name = draw(st.sampled_from(NAMES))
+        args, options = arguments(draw, p, name)
+        try:
+            p = getattr(p, name)(*args, **options)
+        except SchedulingError:
+            continue
+    return start, p
+
+
+@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedules())
+def test_random_steps_keep_the_meaning(pair: tuple[Program, Program]) -> None:
+    start, p = pair
+    same(start, p, SMALL[len(start.function.sizes)])
