@@ -75,7 +75,7 @@ def elementwise() -> list[Case]:
             lambda n, d=d: (tensor(n, 3, dtype=d), tensor(n, 3, dtype=d, seed=3)),
         ))  # fmt: skip
         cases.append(Case(
-            f"casts {short(d)}", lambda x: tuple((x.abs() if t is torch.uint8 else x).to(t) for t in DTYPES),
+            f"casts {short(d)}", lambda x: tuple((x.abs() if t is torch.uint8 and x.dtype is not torch.bool else x).to(t) for t in DTYPES),
             lambda n, d=d: ((tensor(n, 3) * 5).to(d) if d.is_floating_point
                             else tensor(n, 3, dtype=d),),
         ))  # fmt: skip
