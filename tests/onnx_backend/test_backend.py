@@ -13,7 +13,7 @@ import pytest
 
 from pliant.frontend.onnx.backend import make_backend
 from pliant.ops.table import OPERATORS
-from tests.frontend.onnx.node_cases import compiler, node_tests, left_out
+from tests.frontend.onnx.node_cases import compiler, left_out, node_tests
 
 SAMPLE = 16  # one test of so many
 
