@@ -39,6 +39,7 @@ class Worst:
         power = (want.view(np.int64) & EXPONENT_BITS).view(np.float64)
         spacing = np.maximum(power, 2.0**-126) * 2.0**-23
         error = np.abs(got - want) / spacing
+        error[np.isnan(got) & np.isnan(want)] = 0.0
         special = ~(error < 4)
         if special.any():
             error[special] = ulp_error(got[special], want[special])

@@ -27,8 +27,8 @@ RANGES |= dict.fromkeys(("log", "log2", "log10", "rsqrt"), (0.01, 100.0))
 TORCH_NAMES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 
 
-def best_seconds(call: Callable[[], object], repeats: int = 7) -> float:
-    """The shortest of several runs."""
+def best_seconds(call: Callable[[], object], repeats: int = 60) -> float:
+    """The shortest of many short runs, which other work on the machine disturbs least."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -42,14 +42,14 @@ def ours(name: str, lanes: int, arguments: list[Array], double: bool) -> float:
     function = runner(name, f64 if double else f32, lanes)
     out = np.empty_like(arguments[0])
     addresses = [a.ctypes.data for a in (arguments[0], arguments[-1])]
-    count, times = len(out), 2000
+    count, times = len(out), 200
     seconds = best_seconds(lambda: function.repeat(out.ctypes.data, *addresses, count, times))
     return float(count * times / seconds / 1e9)
 
 
 def library(call: Callable[[], object], count: int) -> float:
     """Elements per nanosecond of a library call."""
-    times = 200
+    times = 40
 
     def many() -> None:
         for _ in range(times):

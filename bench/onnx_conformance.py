@@ -67,8 +67,8 @@ def _markdown(table: dict[str, Counter[str]], out_of_scope: Counter[str]) -> str
     lines = [
         "# ONNX operators",
         "",
-        "ONNX's own node tests, compiled natively and compared with the expected results.",
-        "Refused: an `UnsupportedError` that says why. Made by",
+        "ONNX's own node tests, compiled natively and compared with the expected results. Refused:",
+        "an `UnsupportedError` that says why. Made by",
         "`python bench/onnx_conformance.py --compiled --table docs/onnx_coverage.md`.",
         "",
         f"{total[PASS]} of {count} pass ({100 * total[PASS] / count:.1f} %), {total[REFUSED]} are "

@@ -21,7 +21,7 @@ from math_harness import ORACLES, Array, optimise, runner, ulp_error
 
 NAMES = tuple(MATH_FUNCTIONS)
 UNARY = tuple(name for name, arity in MATH_FUNCTIONS.items() if arity == 1)
-F64_ULPS = 3.0
+F64_ULPS = {"erfc": 4.0}
 
 # Around these the dense tests run: overflow, underflow, changes of formula, zeros and poles.
 THRESHOLDS: dict[str, tuple[float, ...]] = {
@@ -192,7 +192,7 @@ def test_f64_accuracy(name: str) -> None:
             want = oracle(*(mp.mpf(float(p)) for p in point))
             exponent = max(mp.frexp(want)[1] - 1, -1022)
             worst = max(worst, float(abs(mp.mpf(float(value)) - want) * mp.ldexp(1, 52 - exponent)))
-    assert worst <= F64_ULPS
+    assert worst <= F64_ULPS.get(name, 2.5)
 
 
 @pytest.mark.parametrize("name", NAMES)
