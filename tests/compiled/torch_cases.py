@@ -58,6 +58,12 @@ def special(n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return x.to(dtype)
 
 
+def casts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """To every type; what torch makes of negative floats as unsigned integers is undefined."""
+    positive = x.abs() if x.dtype.is_floating_point else x
+    return tuple((positive if t is torch.uint8 else x).to(t) for t in DTYPES)
+
+
 def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -75,7 +81,7 @@ def elementwise() -> list[Case]:
             lambda n, d=d: (tensor(n, 3, dtype=d), tensor(n, 3, dtype=d, seed=3)),
         ))  # fmt: skip
         cases.append(Case(
-            f"casts {short(d)}", lambda x: tuple((x.abs() if t is torch.uint8 and x.dtype is not torch.bool else x).to(t) for t in DTYPES),
+            f"casts {short(d)}", casts,
             lambda n, d=d: ((tensor(n, 3) * 5).to(d) if d.is_floating_point
                             else tensor(n, 3, dtype=d),),
         ))  # fmt: skip
