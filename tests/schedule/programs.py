@@ -35,6 +35,7 @@ from pliant.loop.stmt import (
 )
 from pliant.loop.verify import verify_function
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.layout import layout
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program, replay
 from pliant.schedule.trace import parse_trace, print_trace
@@ -115,9 +116,36 @@ def best() -> Program:
     return _function("best", [p], [x2], "n k")
 
 
+def tiled() -> Program:
+    """A matrix product in register tiles, from packed copies."""
+    p = matmul().cache_read("c", "b", layout=layout(lambda r, j: (j // 4, r, j % 4)), pad=0.0)
+    p = p.cache_read("c", "a", layout=layout(lambda i, r: (i // 2, r, i % 2)), pad=0.0)
+    p = p.cache_write("c").split("c_i", 2).split("c_j", 4)
+    p = p.reorder("c_j_0", "c_i_0", "c_r", "c_i_1", "c_j_1")
+    p = p.reverse_compute_at("c_store", "c_i_0").compute_at("b_cache", "c_j_0")
+    return p.compute_at("a_cache", "c_i_0").shrink_buffer("c_local")
+
+
+def lanes() -> Program:
+    """A row sum in four lanes."""
+    return rows().split("s_r", 4).rfactor("s_r_1")
+
+
 PROGRAMS = {
     f.__name__: f
-    for f in (chain, matmul, matmul_relu, rows, softmax, stencil, running, reversing, best)
+    for f in (
+        chain,
+        matmul,
+        matmul_relu,
+        rows,
+        softmax,
+        stencil,
+        running,
+        reversing,
+        best,
+        tiled,
+        lanes,
+    )
 }
 SIZES_OF = {1: SIZES, 2: ROW_SIZES, 3: MATRIX_SIZES}
 

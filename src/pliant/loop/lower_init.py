@@ -17,8 +17,18 @@ from collections.abc import Sequence
 
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr
-from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, path_to, rename, replace_at
-from pliant.loop.stmt import Block, For, Function, If, Let, Stmt, seq, statements
+from pliant.loop.rewrite import (
+    Names,
+    conjoin,
+    conjuncts,
+    int_names,
+    path_to,
+    rename,
+    replace_at,
+    subst,
+)
+from pliant.loop.stmt import Alloc, Block, For, Function, If, Let, Stmt, Store, seq, statements
+from pliant.sym.expr import IntLike
 
 
 class CannotSeparateError(InvalidModelError):
@@ -54,6 +64,12 @@ def separate_init(path: Sequence[Stmt], at: int, names: Names) -> Stmt:
     `path[at]`, for all data parallel loops from there on. Raises CannotSeparateError."""
     block = path[-1]
     assert isinstance(block, Block) and block.init is not None
+    started = {s.buffer for s in statements(block.init) if isinstance(s, Store)}
+    for s in path[at:-1]:
+        if isinstance(s, Block):
+            raise CannotSeparateError(f"block {s.name} is in between")
+        if isinstance(s, Alloc) and s.buffer in started:
+            raise CannotSeparateError(f"{s.buffer.name} is allocated in between")
     start = _start_nest(path[at:], block, names)
     body = replace_at(tuple(path[at:]), block.replace(init=None))
     return replace_at(tuple(path[: at + 1]), seq(start, body))
@@ -67,7 +83,9 @@ def _start_nest(inside: Sequence[Stmt], block: Block, names: Names) -> Stmt:
     for loop in loops:
         if loop.var in reduced & spatial:
             raise CannotSeparateError(f"loop {loop.var} is both reduced over and not")
-    dropped = {x.var for x in loops if x.var not in spatial}
+    dropped = {x.var for x in loops if x.var in reduced}
+    again = [x for x in loops if x.var not in dropped and x.extent != 1]
+    single: dict[str, IntLike] = {x.var: 0 for x in loops if x.extent == 1}
     lets = {s.var.name for s in inside[:-1] if isinstance(s, Let)}
     own = names.block(f"{block.name}_init")
     where = [c for s in inside[:-1] if isinstance(s, If) for c in conjuncts(s.cond)]
@@ -82,13 +100,13 @@ def _start_nest(inside: Sequence[Stmt], block: Block, names: Names) -> Stmt:
         block.notes,
         block.spans,
     )
-    for loop in reversed([x for x in loops if x.var in spatial]):
+    for loop in reversed(again):
         if not loop.extent.names.isdisjoint(dropped | lets):
             raise CannotSeparateError(f"the extent of loop {loop.var} varies")
         made = loop.replace(body=made)
-    fresh = {x.var: names.variable(f"{x.var}_init") for x in loops if x.var in spatial}
+    fresh = {x.var: names.variable(f"{x.var}_init") for x in again}
     fresh |= {block.iters[i].var: names.variable(f"{block.iters[i].var}_init") for i in kept}
-    return rename(made, fresh)
+    return rename(subst(made, single), fresh)
 
 
 def _keeps(cond: Expr, dropped: set[str], lets: set[str]) -> bool:

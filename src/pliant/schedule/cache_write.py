@@ -26,11 +26,10 @@ from pliant.loop.stmt import (
     buffer,
     for_,
     seq,
-    statements,
 )
 from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, invert_store, is_leaf
+from pliant.schedule.flow import Flow, is_leaf, writes_all
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
 from pliant.sym.expr import var
@@ -81,7 +80,7 @@ def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...],
         raise refuse(f"a call takes the address of {old.name}")
     if not all(d.names <= set(p.function.sizes) for d in old.shape):
         raise refuse(f"the shape of {old.name} varies")
-    if not _writes_all(p, target, old):
+    if not writes_all(target, old, p.inside(path)):
         raise refuse(f"it does not write all of {old.name} at its iterators")
     writing = {a.block for a in flow.writers(old)}
     for k, s in enumerate(path):
@@ -100,21 +99,3 @@ def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...],
             raise refuse(why)
         return old, path, k
     raise refuse(f"{old.name} is read where it is written")
-
-
-def _writes_all(p: Program, target: Block, old: Buffer) -> bool:
-    store = next((s for s in statements(target.body) if isinstance(s, Store)), None)
-    places = None if store is None else invert_store(target, store)
-    if places is None or any(i.kind == "O" for i in target.iters):
-        return False
-    extents = {i.var: i.extent for i in target.iters}
-    starts = {d: (name, offset) for name, (d, offset) in places.items()}
-    for d, extent in enumerate(old.shape):
-        if d not in starts:
-            if not p.facts.equal(extent, 1):
-                return False
-            continue
-        name, offset = starts[d]
-        if not (p.facts.equal(offset, 0) and p.facts.equal(extents[name], extent)):
-            return False
-    return True

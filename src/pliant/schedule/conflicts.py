@@ -34,7 +34,7 @@ def describe(a: Access, b: Access) -> str:
     """What two accesses do, for an error's text."""
     verbs = {True: "writes", False: "reads"}
     where_a, where_b = (f"block {x.block}" if x.block else "a statement" for x in (a, b))
-    if a.block == b.block:
+    if a is b or (a.block and a.block == b.block):
         return f"{where_a} may touch an element of {a.buffer.name} twice"
     return (
         f"{where_a} {verbs[a.write]} and {where_b} {verbs[b.write]} "

@@ -28,7 +28,7 @@ from pliant.loop.stmt import (
     statements,
 )
 from pliant.schedule.program import Program
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, const
 from pliant.sym.facts import Facts
 
 
@@ -157,6 +157,25 @@ def bound_ends(cond: Expr) -> tuple[Int, Int] | None:
     if not isinstance(cond.a, Index) or not isinstance(cond.b, Index):
         return None
     return cond.a.int_ + (1 if cond.op == "lt" else 0), cond.b.int_
+
+
+def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:
+    """Whether the block, over its domain, stores to every element of the buffer."""
+    store = next(
+        (s for s in statements(block.body) if isinstance(s, Store) and s.buffer is buffer), None
+    )
+    places = None if store is None else invert_store(block, store)
+    if places is None or not only_domain(block, facts) or any(i.kind == "O" for i in block.iters):
+        return False
+    if not isinstance(block.body, Store | Seq):
+        return False
+    extents = {i.var: i.extent for i in block.iters}
+    starts = {d: (extents[name], offset) for name, (d, offset) in places.items()}
+    for d, extent in enumerate(buffer.shape):
+        covered, offset = starts.get(d, (const(1), const(0)))
+        if not (facts.equal(covered, extent) and facts.equal(offset, 0)):
+            return False
+    return True
 
 
 def invert_store(block: Block, store: Store) -> dict[str, tuple[int, Int]] | None:

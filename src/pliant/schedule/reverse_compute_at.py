@@ -145,6 +145,7 @@ def _ranges(
     iters = {i.var for i in target.iters}
     facts, known = p.inside(path), frozenset(around) | set(p.function.sizes)
     ranges: dict[str, Span] = {}
+    whole: list[set[str]] = []  # iterators that a load which always happens determines
     for load in accesses(target.body, p.invoked):
         if load.buffer not in made or load.write:
             continue
@@ -164,6 +165,11 @@ def _ranges(
         names = [u[0] for u in used if u is not None and u[0]]
         if len(set(names)) < len(names):
             raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
+        if not load.where:
+            whole.append(set(names))
+    # Else some of its elements might belong to no iteration.
+    if not any(names >= ranges.keys() for names in whole):
+        raise refuse("no input made under the loop is read for each of its elements")
     return ranges
 
 

@@ -16,7 +16,7 @@ from pliant.loop.rewrite import replace_at, replace_loads
 from pliant.loop.stmt import Block, Buffer, Nop, Store
 from pliant.schedule.compute_inline import Refuse, check_only_writer, without_alloc
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, common_loops, only_domain, unconditional
+from pliant.schedule.flow import Flow, common_loops, only_domain, unconditional, writes_all
 from pliant.schedule.program import Program, primitive
 
 
@@ -72,14 +72,16 @@ def check_reverse_compute_inline(p: Program, block: str, buffer: str | None = No
     load = _only_load(store, source, refuse)
     _check_load(p, consumer, load, refuse)
     check_only_writer(flow, flow.writers(source)[0].block, source, refuse)
-    if any(a.block != block for a in flow.readers(source)):
-        raise refuse(f"it is not the only reader of {source.name}")
     producer = p.block(flow.writers(source)[0].block)
     made = producer.body
     if producer.init is not None or not isinstance(made, Store):
         raise refuse(f"block {producer.name} is a reduction or more than one store")
+    if not writes_all(producer, source, p.inside(p.block_path("flow", producer.name))):
+        raise refuse(f"block {producer.name} does not write all of {source.name}")
     if any(i.kind != "S" for i in producer.iters):
         raise refuse(f"block {producer.name} is a reduction")
+    if any(a.block != block for a in flow.readers(source)):
+        raise refuse(f"it is not the only reader of {source.name}")
     if not all(isinstance(i, Index) for i in made.indices):
         raise refuse(f"block {producer.name} stores at places that depend on data")
     _check_order(flow, block, producer, source, store.buffer, refuse)

@@ -21,7 +21,7 @@ from pliant.loop.stmt import Alloc, Block, For, If, Seq, Stmt, seq
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
-from pliant.sym.expr import Int, IntLike, as_int, ceildiv, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, minimum, var
 
 Tail = Literal["mask", "peel", "exact"]
 
@@ -63,7 +63,11 @@ def split(
     rest = subst(copy.body, {copy.var: base + var(copy.var)})
     if tail_loop == "mask":
         rest = guard(rest, less(base + var(copy.var), n))
-    left = For(copy.var, f if tail_loop == "mask" else facts.simplify(n % f), rest)
+    over = facts.simplify(n % f)
+    left = For(copy.var, f if tail_loop == "mask" else over, rest)
+    if tail_loop == "mask" and not facts.positive(over):
+        # Not only faster: what is inside may divide by a part of n, and n may be 0.
+        left = For(names.variable(f"{loop}_any"), minimum(over, 1), left)
     made = LoopRef(outer), LoopRef(inner), LoopRef(copy.var)
     return p.with_body(replace_at(path, seq(main, left)), *made)
 
