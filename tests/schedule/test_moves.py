@@ -24,7 +24,6 @@ from tests.schedule.programs import (
     softmax,
     stencil,
     x1,
-    x2,
 )
 from tests.schedule.test_loops import lines
 
@@ -42,9 +41,7 @@ def test_compute_inline_into_places_that_depend_on_data() -> None:
     at = placeholder("at", (k,), i64)
     a = compute((n,), lambda i: x1[n - 1 - i] * 2.0, "a")
     shifted = compute((n,), lambda i: a[i] + 1.0, "b")
-    y = compute(
-        (k,), lambda j: Guard(within(0, 1), shifted[at[j]], "index", "out of range"), "y"
-    )
+    y = compute((k,), lambda j: Guard(within(0, 1), shifted[at[j]], "index", "out of range"), "y")
     p = program(unscheduled("f", [y], [x1, at], ["n", "k"]))
     q = p.compute_inline("a").compute_inline("b")
     assert outline(q) == "y_i < k\n  y(y_i)"
@@ -212,4 +209,3 @@ def test_set_scope() -> None:
         softmax().set_scope("e", "register")
     with pytest.raises(SchedulingError, match="it is a parameter"):
         p.set_scope("x", "register")
-
