@@ -186,7 +186,7 @@ def test_tensorize_tells_why_not() -> None:
     with pytest.raises(SchedulingError, match="found if where it has store"):
         q.tensorize("c_r", "gemm_2x4")
     q = q.partition("c_i_0", var("n") // 2).partition("c_j_0", var("m") // 4)
-    with pytest.raises(SchedulingError, match="step of a along c_r is 1 where it has|step of a"):
+    with pytest.raises(SchedulingError, match=r"step of a along c_r is 1 where it has|step of a"):
         q.tensorize("c_r", "gemm_2x4")
     with pytest.raises(SchedulingError, match="extent of c_j_1 is 4 where it has 2"):
         q.tensorize("c_i_1", "gemm_2x4")
