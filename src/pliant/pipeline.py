@@ -29,7 +29,7 @@ from pliant.codegen.build import (
     build_micro_kernel,
     micro_kernel,
 )
-from pliant.codegen.cache import ObjectCache
+from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
 from pliant.frontend.imported import ImportedModel
@@ -161,7 +161,7 @@ class _Backend:
         return [*(self.objects[n].object for n in names), host.object]
 
     def _cached(self, what: str, build: Callable[[], Built]) -> Built:
-        parts = (what, repr(self.t), VERSION, llvmlite.__version__)
+        parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         found = self.cache.get(key)
         if found is None:

@@ -8,6 +8,7 @@ written is not an error: compiling goes on without it, and `problem` says why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -19,6 +20,20 @@ from typing import Final
 
 CAP: Final = 1 << 30  # bytes kept; the least recently used go first
 ABANDONED: Final = 60  # seconds after which a temporary file has no writer
+
+
+COMPILER: Final = ("codegen", "schedule", "lower", "loop", "ir", "sym")  # what shapes an object
+
+
+@functools.cache
+def compiler_digest() -> str:
+    """A hash of the compiler's own sources: an object made by other code is another object."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for folder in COMPILER:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 class ObjectCache:

@@ -23,7 +23,7 @@ from pliant.loop.rewrite import Names, path_to
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Function, Invoke, Stmt, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
-from pliant.schedule.trace import Trace, step
+from pliant.schedule.trace import Trace, plain, step
 from pliant.sym.facts import Facts
 
 P = ParamSpec("P")
@@ -66,7 +66,13 @@ class Program:
         found = self.primitives.get(name) if not name.startswith("_") else None
         if found is None:
             raise AttributeError(f"no schedule primitive {name!r}")
-        return lambda *args, **options: found(self, *args, **options)
+
+        def apply(*args: Any, **options: Any) -> Program:
+            for value in (*args, *options.values()):
+                plain(value)  # what cannot stand in a trace is refused before anything is tried
+            return found(self, *args, **options)
+
+        return apply
 
     def __repr__(self) -> str:
         steps = "; ".join(map(str, self.trace))

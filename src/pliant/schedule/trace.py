@@ -31,7 +31,7 @@ Trace = tuple[Step, ...]
 
 def step(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Step:
     """A step out of a call's arguments."""
-    return Step(name, _plain(args), tuple((k, _plain(v)) for k, v in options.items()))
+    return Step(name, plain(args), tuple((k, plain(v)) for k, v in options.items()))
 
 
 def print_trace(trace: Trace) -> str:
@@ -66,7 +66,7 @@ def _parse(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """References become the names that they are, constants plain numbers, lists tuples."""
     match value:
         case Int():
@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:
         case str():
             return str.__str__(value)
         case list() | tuple():
-            return tuple(_plain(v) for v in value)
+            return tuple(plain(v) for v in value)
     raise TypeError(f"{value!r} cannot be an argument of a schedule step")
 
 
