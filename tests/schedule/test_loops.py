@@ -230,6 +230,13 @@ def test_fuse_refuses() -> None:
         q.fuse("e_i", "e_j")
 
 
+def test_fuse_keeps_the_condition_of_an_init() -> None:
+    p = rows().add_unit_loop("s_r")
+    p = p.split("u", 2).split("u_1", 1)
+    with pytest.raises(SchedulingError, match="the start of block s is under a condition on some"):
+        p.fuse("u_1_1", "s_r")
+
+
 def test_reorder() -> None:
     p = matmul()
     q = p.split("c_i", 2).split("c_j", 4).reorder("c_i_0", "c_j_0", "c_r", "c_i_1", "c_j_1")

@@ -7,7 +7,7 @@ for i in range(n):            for f in range(n*m):
 
 from __future__ import annotations
 
-from pliant.loop.rewrite import replace_at, subst
+from pliant.loop.rewrite import int_names, replace_at, subst
 from pliant.loop.stmt import For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, perfect_chain, require_serial
@@ -35,7 +35,8 @@ def fuse(p: Program, *loops: str) -> Program:
 
 def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
     """The loops are serial, each is the only thing in the one before, and no extent depends on
-    another; no block has some in "R" iterators and others in "S" or "O" ones. Gives their path."""
+    another; no block has some in "R" iterators and others in "S" or "O" ones, or in the condition
+    of its init. Gives their path."""
     place = f"loops {', '.join(loops)}"
     if not loops:
         raise SchedulingError("fuse", place, "no loops were given")
@@ -55,4 +56,10 @@ def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
         if "R" in kinds and len(kinds) > 1:
             reason = f"block {block.name} reduces over some of them only"
             raise SchedulingError("fuse", place, reason)
+        if block.init is not None and block.where is not None:
+            # The init heeds only conditions on loops that are not reduced over.
+            reduced = {name for name in loops if "R" in iterators_over(block, name)}
+            if reduced and not int_names(block.where).isdisjoint(set(loops) - reduced):
+                reason = f"the start of block {block.name} is under a condition on some of them"
+                raise SchedulingError("fuse", place, reason)
     return path
