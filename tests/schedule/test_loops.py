@@ -112,8 +112,10 @@ def test_merge() -> None:
 
 def test_merge_refuses() -> None:
     p = chain()
-    with pytest.raises(SchedulingError, match="the second does not come right after"):
+    with pytest.raises(SchedulingError, match="between them, block b writes and block y reads"):
         p.merge("a_i", "y_i")
+    with pytest.raises(SchedulingError, match="the second comes before the first"):
+        p.merge("b_i", "a_i")
     with pytest.raises(SchedulingError, match="they do not stand side by side"):
         p.merge("a_i", "b_j")
     with pytest.raises(SchedulingError, match=r"n \+ 2 and n, are not known to be equal"):

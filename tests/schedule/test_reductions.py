@@ -126,3 +126,14 @@ def test_all_sizes_after_many_steps() -> None:
     q = q.split("m_r", 4).rfactor("m_r_1").vectorize("m_r_1").reduce_lanes("m")
     same(p, q, ROW_SIZES)
     assert program(q.function).blocks == ("m_rf", "m", "e", "s_rf", "s", "y")
+
+
+def test_cache_write_of_one_of_several_buffers() -> None:
+    p = best()
+    q = p.cache_write("p", buffer="p")
+    assert q.made == ("p_store", "p_local")
+    same(p, q)
+    with pytest.raises(SchedulingError, match="it does not write one buffer"):
+        p.cache_write("p")
+    with pytest.raises(SchedulingError, match="it does not write x"):
+        p.cache_write("p", buffer="x")

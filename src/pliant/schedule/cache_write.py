@@ -23,10 +23,10 @@ from pliant.loop.stmt import (
     Seq,
     Stmt,
     Store,
-    buffer,
     for_,
     seq,
 )
+from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, is_leaf, writes_all
@@ -36,12 +36,14 @@ from pliant.sym.expr import var
 
 
 @primitive
-def cache_write(p: Program, block: str, scope: InnerScope = "scratch") -> Program:
+def cache_write(
+    p: Program, block: str, scope: InnerScope = "scratch", *, buffer: str | None = None
+) -> Program:
     """Makes the copying block and the buffer that `block`, and all that writes its buffer with
-    it, writes instead."""
-    old, path, at = check_cache_write(p, block)
+    it, writes instead. `buffer` says which, for a block that writes several."""
+    old, path, at = check_cache_write(p, block, buffer)
     names = p.names()
-    local = buffer(names.buffer(f"{old.name}_local"), old.shape, old.dtype, scope=scope)
+    local = make_buffer(names.buffer(f"{old.name}_local"), old.shape, old.dtype, scope=scope)
     name = names.block(f"{old.name}_store")
     loops = [names.variable(f"{name}_{d}") for d in range(old.rank)]
     iters = [names.variable(f"{name}_v{d}") for d in range(old.rank)]
@@ -58,8 +60,10 @@ def cache_write(p: Program, block: str, scope: InnerScope = "scratch") -> Progra
     return p.with_body(body, BlockRef(name), MemoryRef(local.name))
 
 
-def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...], int]:
-    """The block writes one buffer, all of it, at its iterators. Gives the buffer, the block's path
+def check_cache_write(
+    p: Program, block: str, buffer: str | None = None
+) -> tuple[Buffer, tuple[Stmt, ...], int]:
+    """The block writes the buffer, all of it, at its iterators. Gives the buffer, the block's path
     and where in it the copy goes: after the outermost statement that holds all writers and reads
     of the buffer but those of other blocks later on."""
 
@@ -71,9 +75,10 @@ def check_cache_write(p: Program, block: str) -> tuple[Buffer, tuple[Stmt, ...],
     assert isinstance(target, Block)
     if not is_leaf(target):
         raise refuse("it holds loops or blocks of its own")
-    buffers = {a.buffer for a in flow.of_block(block) if a.write}
+    written = {a.buffer for a in flow.of_block(block) if a.write}
+    buffers = {b for b in written if buffer in (None, b.name)}
     if len(buffers) != 1:
-        raise refuse("it does not write one buffer")
+        raise refuse(f"it does not write {buffer or 'one buffer'}")
     (old,) = buffers
     uses = flow.writers(old) + flow.readers(old)
     if any(a.indices is None for a in uses):

@@ -1,4 +1,4 @@
-"""Run two loops that follow each other as one.
+"""Run two loops as one, in the place of the first.
 
 for i in range(n):            for i in range(n):
     a[i] = f(i)                   a[i] = f(i)
@@ -8,8 +8,10 @@ for j in range(n):     ->         b[i] = g(a[i])
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from pliant.loop.dependence import agreed_loops
-from pliant.loop.regions import accesses
+from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import replace_at, subst
 from pliant.loop.stmt import For, Seq, Stmt, seq
 from pliant.schedule.conflicts import describe
@@ -21,7 +23,7 @@ from pliant.sym.expr import var
 
 @primitive
 def merge(p: Program, first: str, second: str) -> Program:
-    """The loop `first` does the work of both; `second`, right after it, goes away."""
+    """The loop `first` does the work of both; `second`, which comes later, goes away."""
     path, a, b = check_merge(p, first, second)
     parent = path[-1]
     assert isinstance(parent, Seq)
@@ -31,9 +33,9 @@ def merge(p: Program, first: str, second: str) -> Program:
 
 
 def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], For, For]:
-    """The loops are serial, next to each other and equally long, and no iteration of the first
-    touches what another, earlier one of the second does, unless both read. Gives the path to
-    what holds them, and the loops."""
+    """The loops are serial, stand in one sequence and are equally long. What the second does
+    conflicts neither with what stands between, nor, in one iteration, with what the first does in
+    others. (Two loads never conflict.) Gives the path to the sequence, and the loops."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("merge", f"loops {first} and {second}", reason)
@@ -46,16 +48,24 @@ def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], 
     parent = path[-2] if len(path) > 1 else None
     if not isinstance(parent, Seq) or other[:-1] != path[:-1]:
         raise refuse("they do not stand side by side")
-    here = [k for k, s in enumerate(parent.stmts) if s is a]
-    if parent.stmts[here[0] + 1 : here[0] + 2] != (b,):
-        raise refuse("the second does not come right after the first")
+    if parent.stmts.index(a) > parent.stmts.index(b):
+        raise refuse("the second comes before the first")
     facts = p.inside(path[:-1])
     if not facts.equal(a.extent, b.extent):
         raise refuse(f"their extents, {a.extent} and {b.extent}, are not known to be equal")
-    moved = subst(b.body, {b.var: var(a.var)})
-    for x in accesses(a.body, p.invoked):
-        for y in accesses(moved, p.invoked):
-            ordered = x.buffer is y.buffer and (x.write or y.write) and not (x.local or y.local)
-            if ordered and a.var not in agreed_loops(x, y, [a], facts):
-                raise refuse(describe(x, y) + " in different iterations")
+    moved = accesses(subst(b.body, {b.var: var(a.var)}), p.invoked)
+    for x, y in _ordered(accesses(a.body, p.invoked), moved):
+        if a.var not in agreed_loops(x, y, [a], facts):
+            raise refuse(describe(x, y) + " in different iterations")
+    for s in parent.stmts[parent.stmts.index(a) + 1 : parent.stmts.index(b)]:
+        for x, y in _ordered(accesses(s, p.invoked), moved):
+            raise refuse(f"between them, {describe(x, y)}")
     return path[:-1], a, b
+
+
+def _ordered(first: Sequence[Access], second: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    """Pairs whose order may matter."""
+    for x in first:
+        for y in second:
+            if x.buffer is y.buffer and (x.write or y.write) and not (x.local or y.local):
+                yield x, y

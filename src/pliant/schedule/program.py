@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from pliant.loop.bounds import declare_loops
 from pliant.loop.rewrite import Names, path_to
-from pliant.loop.stmt import Alloc, Block, Buffer, For, Function, Invoke, Stmt, statements
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Function, Invoke, Stmt, Store, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Trace, plain, step
@@ -105,6 +105,10 @@ class Program:
         found = self.block_path("block", name)[-1]
         assert isinstance(found, Block)
         return found
+
+    def stores(self, block: str) -> tuple[Store, ...]:
+        """The stores of a block, without those of its init."""
+        return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
 
     def buffer(self, name: str) -> Buffer:
         """A buffer: a parameter or one allocated inside."""

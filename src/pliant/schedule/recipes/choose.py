@@ -6,7 +6,7 @@ from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.contraction import MatmulIntrinsic, contraction_kernel
 from pliant.schedule.recipes.map import map_recipe
-from pliant.schedule.recipes.reduction import reduction_kernel
+from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_kernel
 from pliant.schedule.recipes.serial import serial_recipe
 
@@ -19,7 +19,7 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "row":
             return row_kernel(spec, lanes)
         case "reduction":
-            return reduction_kernel(spec, lanes)
+            return reduction_recipe(spec, lanes).function
         case "contraction":
             return contraction_kernel(spec, mm)
         case "serial":

@@ -26,6 +26,17 @@ def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:
     return p
 
 
+def localize(p: Program, block: str) -> tuple[Program, str]:
+    """A block that writes an output writes a buffer of the program's own instead, which all its
+    readers read. Gives the block that stores the output (or the block itself)."""
+    written = p.stores(block)[0].buffer
+    if written not in p.function.buffers:
+        return p, block
+    p = p.cache_write(block, buffer=written.name)
+    stored = str(p.made[0])
+    return p.compute_inline(stored, keep=True), stored
+
+
 def in_memory_order(p: Program, spec: Spec, blocks: Sequence[str]) -> tuple[Program, list[str]]:
     """One nest of loops over the space, in the order in which it lies in memory, around all
     blocks (which write tensors of the space). Gives the loops, outermost first."""
@@ -148,8 +159,7 @@ def work_of(p: Program, blocks: Iterable[str]) -> int:
     """Elementary operations that the blocks do once each."""
     total = 0
     for name in blocks:
-        stores = (s for s in statements(p.block(name).body) if isinstance(s, Store))
-        total += sum(cost_of(s.value) for s in stores)
+        total += sum(cost_of(s.value) for s in p.stores(name))
     return total
 
 
