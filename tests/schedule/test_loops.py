@@ -114,6 +114,8 @@ def test_merge_refuses() -> None:
     p = chain()
     with pytest.raises(SchedulingError, match="between them, block b writes and block y reads"):
         p.merge("a_i", "y_i")
+    with pytest.raises(SchedulingError, match="they are the same"):
+        p.merge("a_i", "a_i")
     with pytest.raises(SchedulingError, match="the second comes before the first"):
         p.merge("b_i", "a_i")
     with pytest.raises(SchedulingError, match="they do not stand side by side"):

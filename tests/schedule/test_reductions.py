@@ -78,7 +78,7 @@ def test_rfactor(combiner: str) -> None:
         s_i < n
           s_r_0 < (k + 3)//4
             s_r_1 < 4
-              s_rf(s_i, s_r_0, s_r_1)
+              s_rf(s_i, s_r_0, s_r_1) where 4*s_r_0 + s_r_1 < k
           s_r_1_f < 4
             s(s_i, s_r_1_f)
     """)
@@ -110,7 +110,7 @@ def test_rfactor_refuses() -> None:
 def test_reduce_lanes() -> None:
     p = rows()
     q = p.split("s_r", 4).rfactor("s_r_1").reduce_lanes("s")
-    assert outline(q).endswith("s_rf(s_i, s_r_0, s_r_1)\n  s(s_i)")
+    assert outline(q).endswith("s_rf(s_i, s_r_0, s_r_1) where 4*s_r_0 + s_r_1 < k\n  s(s_i)")
     same(p, q)
     with pytest.raises(SchedulingError, match="s_r_1 is not one of its reduction iterators"):
         p.split("s_r", 4).reduce_lanes("s")

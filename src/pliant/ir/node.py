@@ -81,7 +81,7 @@ class NodeMeta(type):
 class Node(metaclass=NodeMeta):
     """Base of all nodes. Fields are nodes, tuples (of nodes), strings, numbers, types or None."""
 
-    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__",)
+    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__", "_below")
     _fields: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
@@ -108,13 +108,19 @@ class Node(metaclass=NodeMeta):
         values = {f: getattr(self, f) for f in self._fields} | changes
         return type(self)(**values)
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> tuple[Node, ...]:
         """Direct child nodes, in field order, looking into tuples."""
-        for field in self._fields:
-            yield from _nodes_in(getattr(self, field))
+        try:
+            found: tuple[Node, ...] = self._below  # type: ignore[attr-defined]
+        except AttributeError:  # walked for the first time
+            found = tuple(n for field in self._fields for n in _nodes_in(getattr(self, field)))
+            object.__setattr__(self, "_below", found)
+        return found
 
     def map_children(self, fn: Callable[[Any], Any]) -> Self:
         """Rebuild with `fn` applied to each direct child node; the same object if none changed."""
+        if not self.children():
+            return self
         changed = False
         values = []
         for field in self._fields:
@@ -149,7 +155,7 @@ def walk(root: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        for child in reversed(list(node.children())):
+        for child in reversed(node.children()):
             if child not in seen:
                 seen.add(child)
                 stack.append(child)

@@ -28,7 +28,7 @@ def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> fro
     inner_b = [_at_most(x) for x in b.loops if x.var not in names]
     if a.indices is None or b.indices is None:
         return frozenset()
-    if a.indices == b.indices and inner_a == inner_b:
+    if _alike(a, inner_a, b, inner_b):
         ranges = {x.var: x.extent for x in (*around, *inner_a)}
         inside = declare_loops(facts, (*around, *inner_a))
         known = [i for d in range(len(a.indices)) if (i := a.index(d)) is not None]
@@ -43,6 +43,19 @@ def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> fro
             if i is not None and j is not None:
                 known += _outer_parts(i, j, names, inner_a, inner_b, inside)
     return _solve(known, ranges, inside) & names
+
+
+def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For]) -> bool:
+    """Whether both are the same function of the loops, but for names of inner ones."""
+    if len(inner_a) != len(inner_b):
+        return False
+    names = {y.var: var(x.var) for x, y in zip(inner_a, inner_b, strict=True)}
+    if any(x.extent is not y.extent.subs(names) for x, y in zip(inner_a, inner_b, strict=True)):
+        return False
+    if any(a.index(d) is None for d in range(a.buffer.rank)):
+        return a.indices == b.indices and inner_a == inner_b
+    there = (b.index(d) for d in range(b.buffer.rank))
+    return all(a.index(d) is (None if i is None else i.subs(names)) for d, i in enumerate(there))
 
 
 def _offset(a: Access) -> Int | None:

@@ -13,7 +13,7 @@ A scan's iterator along its axis and all iterators of a scatter are ordered ("O"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pliant.base.dtypes import DType
@@ -58,10 +58,13 @@ def unscheduled(
     inputs: Sequence[Input],
     sizes: Sequence[str],
     layouts: Layouts | None = None,
+    order: Sequence[Tensor] | None = None,
 ) -> Function:
     """The function that computes `outputs` from `inputs`: buffers are the inputs', then the
-    outputs'; everything between is scratch. `layouts` gives strides where not compact."""
-    return _Lowering(name, tuple(inputs), tuple(sizes), layouts or {}).function(tuple(outputs))
+    outputs'; everything between is scratch. `layouts` gives strides where not compact, `order`
+    what is computed first, of all that is computed (None: as the outputs need it)."""
+    low = _Lowering(name, tuple(inputs), tuple(sizes), layouts or {})
+    return low.function(tuple(outputs), producers(tuple(outputs)) if order is None else order)
 
 
 class _Lowering:
@@ -74,7 +77,7 @@ class _Lowering:
         self.buffers: dict[Tensor, Buffer] = {t: self._buffer(t, "param") for t in inputs}
         self.scratch: list[Buffer] = []
 
-    def function(self, outputs: tuple[Tensor, ...]) -> Function:
+    def function(self, outputs: tuple[Tensor, ...], order: Iterable[Tensor]) -> Function:
         params = list(self.buffers.values())
         again: list[tuple[Tensor, Buffer]] = []  # outputs that have a buffer already
         for t in outputs:
@@ -84,7 +87,7 @@ class _Lowering:
                 again.append((t, out))
             else:
                 self.buffers[t] = out
-        body = [self.nest(t) for t in producers(outputs)]
+        body = [self.nest(t) for t in order]
         body += [self._copy(self.buffers[t], out) for t, out in again]
         root = seq(*body)
         for b in reversed(self.scratch):

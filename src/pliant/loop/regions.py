@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node
@@ -28,6 +29,7 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     While,
+    statements,
 )
 from pliant.sym.expr import Int, IntLike
 
@@ -112,6 +114,16 @@ class _Walk:
                 yield from self.invoke(s, c)
 
     def block(self, s: Block, c: _Context) -> Iterator[Access]:
+        """Schedules ask again and again for blocks that stay as they are: those without calls are
+        remembered."""
+        found = self.opened(s, _Context()) if _calls(s) else _of_block(s)
+        for a in found:
+            loops, where = (*c.loops, *a.loops), (*c.where, *a.where)
+            local = a.local or a.buffer in c.locals
+            yield Access(a.buffer, a.indices, a.write, loops, where, a.block, a.commutes, local, 0)
+
+    def opened(self, s: Block, c: _Context) -> Iterator[Access]:
+        """Accesses in terms of the loops around the block."""
         given = bindings_of(s)
         where = tuple(subst(w, given) for w in conjuncts(s.where))
         for w in where:
@@ -170,6 +182,16 @@ class _Walk:
 
 
 _NOTHING = Seq(())
+
+
+@lru_cache(4096)
+def _of_block(s: Block) -> tuple[Access, ...]:
+    return tuple(_Walk(lambda _: None).opened(s, _Context()))
+
+
+@lru_cache(4096)
+def _calls(s: Block) -> bool:
+    return any(isinstance(x, Invoke) for x in statements(s))
 
 
 def _stores(s: Stmt) -> Iterator[Store]:

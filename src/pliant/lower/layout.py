@@ -62,7 +62,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 if not (isinstance(load, Load) and load.source.name in given):
                     continue
                 dim = _dim_of(load, last)
-                if dim is None or dim == len(load.indices) - 1:
+                if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
                     continue
                 source = load.source
                 copied = f"{source.name}.last{dim}"
@@ -96,6 +96,15 @@ def _wanted_last(tensor: Compute, order: Order) -> str:
         if deep and _dim_of(c.a, k) is not None:
             return k
     return ""
+
+
+def _ends_reduced(load: Load, tensor: Compute) -> bool:
+    """Whether the reduction runs along the last dimensions, as they lie: row by row."""
+    inner = {a.var for a in tensor.reduce_axes}
+    ends = load.indices[len(load.indices) - len(inner) :]
+    return {next(iter(i.int_.names), "") for i in ends if isinstance(i, Index)} == inner and all(
+        isinstance(i, Index) and len(i.int_.names) == 1 for i in ends
+    )
 
 
 def _dim_of(load: Load, name: str) -> int | None:

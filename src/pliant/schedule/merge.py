@@ -48,6 +48,8 @@ def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], 
     parent = path[-2] if len(path) > 1 else None
     if not isinstance(parent, Seq) or other[:-1] != path[:-1]:
         raise refuse("they do not stand side by side")
+    if a is b:
+        raise refuse("they are the same")
     if parent.stmts.index(a) > parent.stmts.index(b):
         raise refuse("the second comes before the first")
     facts = p.inside(path[:-1])

@@ -110,6 +110,18 @@ class Program:
         """The stores of a block, without those of its init."""
         return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
 
+    def innermost(self, loop: str = "") -> tuple[LoopRef, ...]:
+        """The loops under `loop` (without one: all) that have none inside, in program order."""
+        root = self.loop(loop).body if loop else self.function.body
+        loops = [s for s in statements(root) if isinstance(s, For)]
+        outer = {s for s in loops if any(isinstance(x, For) for x in statements(s.body))}
+        return tuple(LoopRef(s.var) for s in loops if s not in outer)
+
+    @property
+    def allocated(self) -> tuple[MemoryRef, ...]:
+        """The function's own buffers, in program order."""
+        return tuple(MemoryRef(s.buffer.name) for s in self.statements() if isinstance(s, Alloc))
+
     def buffer(self, name: str) -> Buffer:
         """A buffer: a parameter or one allocated inside."""
         found = self._buffers().get(name)

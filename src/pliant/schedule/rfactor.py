@@ -134,9 +134,12 @@ def _partial_block(plan: _Plan, partial: Buffer, names: Names) -> Block:
         bindings.append(var(loop))
     value: Expr = subst(update.value, at)
     conditions = conjuncts(block.where)
-    exists = conjoin([subst(c, own) for c in conditions if int_names(c) & plan.reduced])
-    if exists is not None:
-        value = Select(exists, value, update.identity)
+    # The init heeds no condition on loops that are still reduced over, so these may stay.
+    rest = plan.reduced - {plan.loop.var}
+    exists = [c for c in conditions if int_names(c) & plan.reduced and not int_names(c) & rest]
+    inside = conjoin([subst(c, own) for c in exists])
+    if inside is not None:
+        value = Select(inside, value, update.identity)
     here = (*update.indices, Index(var(inner[plan.loop.var])))
     fresh = {it.var: names.variable(f"{it.var}_rf") for it in block.iters if it.kind != "R"}
     made = Block(
@@ -145,7 +148,7 @@ def _partial_block(plan: _Plan, partial: Buffer, names: Names) -> Block:
         tuple(bindings),
         Store(partial, here, combine(update.combiner, Load(partial, here), value)),
         Store(partial, here, update.identity),
-        conjoin([c for c in conditions if not int_names(c) & plan.reduced]),
+        conjoin([c for c in conditions if c not in exists]),
         block.notes,
         block.spans,
     )

@@ -7,7 +7,7 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -345,11 +345,9 @@ class Emitter:
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
         if c.lanes > 1:
-            with self.masked(c.text):
-                self.statement(s.then)
+            self._masked_branch(c.text, s.then)
             if s.otherwise is not None:
-                with self.masked(c.text, negate=True):
-                    self.statement(s.otherwise)
+                self._masked_branch(c.text, s.otherwise, negate=True)
             return
         t = self.text
         then, done = t.label("then"), t.label("done")
@@ -362,6 +360,18 @@ class Emitter:
                     self.statement(body)
                 t.jump(done)
         t.start(done)
+
+    def _masked_branch(self, condition: str, body: Stmt, *, negate: bool = False) -> None:
+        """`body` for the lanes where the condition holds; skipped where there are none."""
+        t = self.text
+        with self.masked(condition, negate=negate):
+            some, done = t.label("some"), t.label("done")
+            t.branch(self.any_active(), some, done)
+            t.start(some)
+            self.mask_is_nonempty = True
+            self.statement(body)
+            t.jump(done)
+            t.start(done)
 
     def _while(self, s: While) -> None:
         t = self.text
@@ -388,28 +398,30 @@ class Emitter:
         self._sizes.pop(variable.name, None)
         self._vars.pop(variable.name, None)
 
-    def _alloc(self, s: Alloc) -> None:
+    def _alloc(self, s: Alloc, then: Callable[[], None] | None = None) -> None:
+        """The buffer, and what is done while it lives: the body, or `then`."""
         buffer, t = s.buffer, self.text
+        inside = then or (lambda: self.statement(s.body))
         if buffer.scope == "register":
             self._register(buffer)
-            self.statement(s.body)
+            inside()
         elif buffer.scope == "scratch":
             if self.lanes > 1:
                 raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
             size = ints.emit_uniform(self, _bytes(buffer))
             mark = context.scratch_mark(t)
             self._places[buffer.name] = (buffer, Place(context.scratch(self, size)))
-            self.statement(s.body)
+            inside()
             context.scratch_release(t, mark)
         elif buffer.scope == "arena":
             size = ints.emit_uniform(self, _bytes(buffer))
             self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
-            self.statement(s.body)
+            inside()
         elif buffer.scope.startswith("output"):
             shape = [ints.emit_uniform(self, d) for d in buffer.shape]
             pointer = context.output(self, int(buffer.scope[6:]), buffer.dtype, shape)
             self._places[buffer.name] = (buffer, Place(pointer))
-            self.statement(s.body)
+            inside()
         else:
             raise InvalidModelError(f"{buffer.name}: cannot allocate scope {buffer.scope!r} here")
         del self._places[buffer.name]
@@ -503,10 +515,21 @@ class Emitter:
                 self._sizes[name] = value
             else:
                 self._vars[name] = Val(value, what, 1)
-        self._count_loop("%begin", "%end", s.var, s.body)
+        self._iterations(s.var, s.body)
         t.line("ret i32 0")
         header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
         t.module.functions.append(t.render(header))
+
+    def _iterations(self, name: str, body: Stmt) -> None:
+        """The sub-range of a parallel loop. Memory of the thread is got once, not each time round:
+        an iteration never relies on what it finds there."""
+        match body:
+            case Alloc(buffer, inner) if buffer.scope == "scratch" and all(
+                name not in extent.names for extent in buffer.shape
+            ):
+                self._alloc(body.replace(body=Nop()), lambda: self._iterations(name, inner))
+            case _:
+                self._count_loop("%begin", "%end", name, body)
 
     # -- whole functions -------------------------------------------------------------------------
 

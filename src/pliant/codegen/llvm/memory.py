@@ -34,7 +34,7 @@ def load(e: Emitter, x: Load) -> Val:
         return _uniform_load(e, buffer, place.pointer, offset)
     if stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
-        return _read(e, address, buffer, e.lanes, e.mask)
+        return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
     return _gather(e, buffer, place.pointer, offset)
 
 
@@ -44,14 +44,7 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
     if place.lanes > 1:
         offset = ints.emit_uniform(e, _affine(buffer, indices))
         address = _address(e, place.pointer, offset, buffer.dtype, place.lanes)
-        value = exprs.widen(e, value)
-        if e.mask is not None:
-            old = _read(e, address, buffer, place.lanes, None)
-            flag = value_type(boolean, e.lanes)
-            kept = e.text.assign(
-                f"select {flag} {e.mask}, {value.type} {value.text}, {value.type} {old.text}"
-            )
-            value = exprs.Val(kept, value.dtype, value.lanes)
+        value = _kept(e, buffer, address, exprs.widen(e, value))
         _write(e, address, value, _align(buffer, place.lanes), None)
         return
     offset, stride = offset_of(e, buffer, indices)
@@ -61,9 +54,35 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
     elif stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
-        _write(e, address, exprs.widen(e, value), buffer.dtype.bytes, e.mask)
+        value, mask = exprs.widen(e, value), e.mask
+        if _own(e, buffer, offset):
+            value, mask = _kept(e, buffer, address, value), None
+        _write(e, address, value, buffer.dtype.bytes, mask)
     else:
         _scatter(e, buffer, place.pointer, offset, exprs.widen(e, value))
+
+
+def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
+    """The value in active lanes, what memory holds in others: a store without a mask, which LLVM
+    can turn into a register."""
+    if e.mask is None:
+        return value
+    old = _read(e, address, buffer, e.lanes, None)
+    flag = value_type(boolean, e.lanes)
+    kept = e.text.assign(
+        f"select {flag} {e.mask}, {value.type} {value.text}, {value.type} {old.text}"
+    )
+    return exprs.Val(kept, value.dtype, value.lanes)
+
+
+def _own(e: Emitter, buffer: Buffer, offset: str) -> bool:
+    """Whether all lanes from `offset` on, active or not, lie in a register buffer."""
+    if buffer.scope != "register" or not offset.isdecimal():
+        return False
+    size = 1
+    for extent in buffer.shape:
+        size *= e.resolve(extent).value
+    return int(offset) + e.lanes <= size
 
 
 def address_of(e: Emitter, ref: BufferRef) -> str:

@@ -7,17 +7,19 @@ from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.contraction import MatmulIntrinsic, contraction_kernel
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.reduction import reduction_recipe
-from pliant.schedule.recipes.row import row_kernel
+from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 
 
 def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
     """The loop program of a kernel."""
+    if spec.kind != "contraction" and any(d.is_const and d.value == 0 for d in spec.space):
+        return serial_recipe(spec).function  # nothing to do but to start empty reductions
     match spec.kind:
         case "map":
             return map_recipe(spec, lanes).function
         case "row":
-            return row_kernel(spec, lanes)
+            return row_recipe(spec, lanes).function
         case "reduction":
             return reduction_recipe(spec, lanes).function
         case "contraction":

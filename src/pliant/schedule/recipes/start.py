@@ -15,9 +15,11 @@ from pliant.schedule.program import Program
 from pliant.sym.expr import Int
 
 
-def start(spec: Spec, intrinsics: Iterable[Intrinsic] = ()) -> Program:
+def start(
+    spec: Spec, order: Iterable[str] | None = None, *, intrinsics: Iterable[Intrinsic] = ()
+) -> Program:
     """Inputs, then outputs, then sizes; a block `t…` for each member, which writes the buffer of
-    the same name. Outputs alias nothing."""
+    the same name, in `order` (None: that of the spec). Outputs alias nothing."""
     made: dict[str, Tensor] = {}
 
     def link(node: Node) -> Node:
@@ -32,6 +34,7 @@ def start(spec: Spec, intrinsics: Iterable[Intrinsic] = ()) -> Program:
     layouts: dict[Tensor, tuple[Int, ...]] = {i: spec.strides_of(i.label) for i in spec.inputs}
     layouts |= {made[n]: spec.strides_of(n) for n in spec.outputs}
     inputs: tuple[Input, ...] = spec.inputs
-    f = unscheduled("kernel", [made[n] for n in spec.outputs], inputs, spec.sizes, layouts)
+    first = [made[n] for n in (order or made)]
+    f = unscheduled("kernel", [made[n] for n in spec.outputs], inputs, spec.sizes, layouts, first)
     outputs = tuple(b.name for b in f.buffers[len(inputs) :])
     return program(f.replace(notes=(("noalias", outputs),)), intrinsics=intrinsics)
