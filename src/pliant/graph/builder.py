@@ -22,6 +22,7 @@ from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
 from pliant.graph.function import Binding, Dim, Function, TensorType, Value
 from pliant.graph.operator import Operator, Operators
+from pliant.ir.node import exact
 from pliant.ir.tensor import Compute, Input, Scatter, Tensor, producers
 from pliant.sym.expr import Int, IntLike, as_int
 from pliant.sym.facts import Facts
@@ -166,7 +167,7 @@ class Builder:
         operator = self.operators.get(op)
         if operator is None:
             raise InvalidModelError("there is no such operator")
-        key = (op, tuple(_type_key(a) for a in args), repr(sorted(attrs.items(), key=_by_name)))
+        key = (op, tuple(_type_key(a) for a in args), exact(tuple(sorted(attrs.items(), key=_by_name))))
         found = self._typed.get(key)
         if found is None:
             tensors = define(operator, args, attrs)

@@ -18,7 +18,7 @@ from pliant.base.spans import Span
 from pliant.graph.builder import define
 from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
-from pliant.ir.node import Node, transform
+from pliant.ir.node import Node, exact, transform
 from pliant.ir.tensor import (
     Compute,
     Input,
@@ -75,7 +75,7 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
     known: dict[Tensor, str] = {}
     definitions: dict[Any, tuple[Tensor, ...]] = {}
     for binding in function.bindings:
-        key = (binding.op, tuple(_signature(a) for a in binding.args), repr(binding.attrs))
+        key = (binding.op, tuple(_signature(a) for a in binding.args), exact(binding.attrs))
         tensors = definitions.get(key)
         if tensors is None:
             tensors = define(operators[binding.op], binding.args, binding.attributes())

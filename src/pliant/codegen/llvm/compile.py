@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from pliant.base.errors import PliantError
+from pliant.base.errors import InternalError
 from pliant.codegen.llvm.target import Target, machine
 
 
-class CodegenError(PliantError):
-    """Generated code was rejected: a fault of ours."""
+class CodegenError(InternalError):
+    """Generated code was rejected."""
 
 
 def compile_text(text: str, t: Target, *, level: int = 3) -> bytes:
@@ -35,10 +35,10 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = 3) -> 
     passes.getModulePassManager().run(module, passes)
 
 
-def assembly(text: str, t: Target) -> str:
+def assembly(text: str, t: Target, *, level: int = 3) -> str:
     """The machine code of IR text, to read."""
     module = llvm.parse_assembly(text)
     module.verify()
     tm = machine(t)
-    optimise(module, tm)
+    optimise(module, tm, level)
     return tm.emit_assembly(module)  # type: ignore[no-any-return]
