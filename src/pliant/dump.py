@@ -15,33 +15,22 @@ import tempfile
 import traceback
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import llvmlite
 import numpy as np
 
 from pliant.base.dtypes import DTYPES, bf16, from_numpy
 from pliant.base.errors import InvalidModelError, ResourceError
-from pliant.base.settings import settings
+from pliant.base.settings import Emit, settings
 from pliant.graph.function import Function, Module
 from pliant.graph.inline import inline
 from pliant.text import parse_module, to_text
 from pliant.version import VERSION
 
-KINDS: Final = ("graph", "loop", "host", "llvm", "asm")
-DUMPED: Final = frozenset(KINDS) - {"asm"}  # what PLIANT_DUMP writes
 WEIGHTS: Final = "weights.npz"
 SMALL: Final = 4096  # elements of a weight that goes into a bundle as it is
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Which kinds of stages to write, and to which folder."""
-
-    folder: Path
-    kinds: frozenset[str] = DUMPED
 
 
 def dump_of_settings() -> Emit | None:
@@ -122,7 +111,7 @@ def write_bundle(
     can be written. Large weights are replaced by zeros: their values hardly ever matter here."""
     with contextlib.suppress(OSError, ResourceError):
         folder = Path(tempfile.mkdtemp(prefix="pliant-failure-"))
-        facts = {"pliant": VERSION, "llvmlite": llvmlite.__version__, "python": sys.version,
+        facts = {"pliant": VERSION, "llvmlite": version("llvmlite"), "python": sys.version,
                  "numpy": np.__version__, "stage": stage, **options}  # fmt: skip
         told = "".join(f"{name}: {value}\n" for name, value in facts.items())
         trace = "".join(traceback.format_exception(error))

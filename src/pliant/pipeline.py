@@ -22,7 +22,7 @@ import numpy as np
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InternalError, InvalidModelError, PliantError, UnsupportedError
-from pliant.base.settings import settings
+from pliant.base.settings import Emit, settings
 from pliant.codegen.build import (
     Built,
     Image,
@@ -35,7 +35,7 @@ from pliant.codegen.build import (
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
-from pliant.dump import Emit, dump_of_settings, read_stage, write_bundle
+from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
 from pliant.graph.function import Dim

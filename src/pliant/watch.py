@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pliant.base.errors import InternalError, InvalidModelError, PliantError
+from pliant.base.settings import Emit
 from pliant.codegen.build import (
     HOST_LEVEL,
     host_text,
@@ -22,7 +23,7 @@ from pliant.codegen.build import (
 )  # fmt: skip
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import Target
-from pliant.dump import Emit, write_stage, write_weights
+from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
 from pliant.graph.verify import verify_module

@@ -32,8 +32,10 @@ class Stages:
     kernels: dict[str, LoopFunction] = field(default_factory=dict)
 
 
-def stages_of(function: Function, weights: Arrays, t: Target) -> Stages:
-    """Lower a function and keep all stages."""
+def stages_of(
+    function: Function, weights: Arrays, t: Target, *, programs: bool = True
+) -> Stages:
+    """Lower a function and keep all stages, or the graph stages only."""
     out = Stages(function, weights)
 
     def watch(stage: str, functions: Callable[[], Sequence[Any]]) -> None:
@@ -42,7 +44,7 @@ def stages_of(function: Function, weights: Arrays, t: Target) -> Stages:
     split = lower_function(function, OPERATORS, micro_kernel(t).columns, watch=watch)
     out.parts = [p for p in (split.prepare, split.main) if p is not None]
     out.prepared = split.prepared
-    for part in out.parts:
+    for part in out.parts if programs else ():
         out.kernels |= {s: kernel_program(s, spec, t) for s, spec in part.kernels.items()}
     return out
 

@@ -19,7 +19,7 @@ from pliant.ir.expr import Axis, Expr, Index
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, own_nodes
 from pliant.lower.groups import Group
 from pliant.lower.layout import Order
-from pliant.lower.pack import Plan
+from pliant.lower.pack import Plan, plan_notes
 from pliant.lower.stages import Stage, Stages
 
 
@@ -33,13 +33,10 @@ class Decisions:
     def notes(self, stage: Stage) -> Notes:
         """The notes of a stage's binding."""
         out: list[tuple[str, Any]] = [("op", stage.op)]
-        order = self.orders.get(stage.name, ())
-        if tuple(order) != tuple(range(len(order))):
-            out.append(("layout", order))
-        plan = self.plans.get(stage.name)
-        if plan is not None:
-            out.append(("plan", (plan.batch, plan.m, plan.n, plan.positions, plan.inner)))
-            out.append(("gather", plan.gather))
+        if stage.name in self.orders:
+            out.append(("layout", self.orders[stage.name]))
+        if stage.name in self.plans:
+            out += plan_notes(self.plans[stage.name])
         return tuple(out)
 
 

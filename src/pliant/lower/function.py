@@ -128,7 +128,7 @@ def materialise_results(s: Stages) -> None:
             results.append(name)
             continue
         source = s.types[name]
-        copied = f"{name}.result{k}"
+        copied = s.fresh(f"{name}.result{k}")
         tensor = compute(source.dims, lambda *i, x=source: Load(x, tuple(Index(a) for a in i)))
         s.stages[copied] = Stage(copied, tensor, "copy")
         s.types[copied] = Input(copied, source.dtype, source.dims)

@@ -8,6 +8,7 @@ access is an expression, no transposition is inserted; readers just see other st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pliant.ir.expr import Index, Load
@@ -30,7 +31,7 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
         tensor = stage.tensor
         if name in fixed or not isinstance(tensor, Compute):
             continue
-        wanted = _own_wish(tensor, orders)
+        wanted = stage.note("layout") or _own_wish(tensor, orders)
         if wanted is not None:
             orders[name] = wanted
     readers = _readers(s)
@@ -53,6 +54,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     made once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
     stages: dict[str, Stage] = {}
+    copies: dict[tuple[Any, int], str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
         last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
@@ -65,8 +67,9 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 if dim is None or dim == len(load.indices) - 1:
                     continue
                 source = load.source
-                copied = f"{source.name}.last{dim}"
-                if copied not in stages:
+                copied = copies.get((source, dim))
+                if copied is None:
+                    copied = copies[source, dim] = s.fresh(f"{source.name}.last{dim}")
                     copy = compute(source.dims, lambda *i, x=source: x[i])
                     stages[copied] = Stage(copied, copy, "copy", stage.spans)
                     s.types[copied] = Input(copied, source.dtype, source.dims)
@@ -75,7 +78,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 moved[source] = s.types[copied]
             if moved:
                 body = transform(tensor.body, lambda n: n, moved)
-                stage = Stage(name, tensor.replace(body=body), stage.op, stage.spans)
+                stage = replace(stage, tensor=tensor.replace(body=body))
         stages[name] = stage
     s.stages = stages
 

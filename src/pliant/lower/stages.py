@@ -16,6 +16,7 @@ from typing import Any
 
 from pliant.base.spans import Span
 from pliant.graph.builder import define
+from pliant.graph.expression import Notes, expression_of
 from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.node import Node, exact, transform
@@ -35,12 +36,19 @@ from pliant.sym.facts import Facts
 
 @dataclass(frozen=True)
 class Stage:
-    """`name` is defined by `tensor`, whose inputs are placeholders with the names of others."""
+    """`name` is defined by `tensor`, whose inputs are placeholders with the names of others.
+
+    `notes` are what passes have decided before, where the function was lowered so far already."""
 
     name: str
     tensor: Tensor
     op: str
     spans: tuple[Span, ...] = ()
+    notes: Notes = ()
+
+    def note(self, name: str) -> Any:
+        """What was decided, or None."""
+        return dict(self.notes).get(name)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -64,6 +72,13 @@ class Stages:
         """The placeholder of a parameter, weight or stage."""
         return self.types[name]
 
+    def fresh(self, wish: str) -> str:
+        """A name that nothing has, like `wish`."""
+        name, k = wish, 1
+        while name in self.types:
+            name, k = f"{wish}_{k}", k + 1
+        return name
+
 
 def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
     """Split every operator into its comprehensions."""
@@ -81,6 +96,9 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             tensors = define(operators[binding.op], binding.args, binding.attributes())
             definitions[key] = tensors
         operands = _operand_names(binding.args)
+        found = expression_of(binding)
+        notes = () if found is None else found[1]
+        op = dict(notes).get("op", binding.op)
         memo: dict[Node, Any] = {}
         names: dict[Tensor, str] = {}
         finals = {t: v.name for t, v in zip(tensors, binding.outputs, strict=True)}
@@ -93,7 +111,7 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             renamed = _retarget(tensor, memo, name)
             name = known.setdefault(renamed, name)
             if name not in stages:
-                stages[name] = Stage(name, renamed, binding.op, binding.spans)
+                stages[name] = Stage(name, renamed, op, binding.spans, notes)
                 types[name] = Input(name, tensor.dtype, tensor.shape)
             memo[tensor] = renamed if isinstance(renamed, Opaque) else types[name]
             names[tensor] = name
