@@ -46,6 +46,7 @@ class Builder:
         self._dims: dict[str, Dim] = {}
         self._equalities: dict[tuple[Int, Int], str] = {}
         self._names: set[str] = set()
+        self._counts: dict[str, int] = {}  # numbers below are taken, by name
         self._typed: dict[Any, tuple[tuple[TensorType, ...], tuple[Requirement, ...]]] = {}
 
     @classmethod
@@ -182,10 +183,11 @@ class Builder:
         clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"
         if clean[0].isdigit():
             clean = "v" + clean
-        candidate, k = clean, 1
+        candidate, k = clean, self._counts.get(clean, 1)
         while candidate in self._names:
             candidate, k = f"{clean}_{k}", k + 1
         self._names.add(candidate)
+        self._counts[clean] = k
         return candidate
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from pliant.ir.expr import Index, Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
@@ -24,6 +24,8 @@ from pliant.lower.access import Kind, classify, is_identity
 from pliant.lower.layout import Order
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, var
+
+MAX_MEMBERS: Final = 64  # stages of a kernel
 
 GroupKind = Literal["map", "row", "contraction", "reduction", "serial"]
 
@@ -52,7 +54,7 @@ def form_groups(s: Stages, orders: dict[str, Order]) -> list[Group]:
     for stage in s.stages.values():
         kind = classify(stage.tensor)
         at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
-        joined = at >= 0 and _join(groups[at], stage, kind, orders)
+        joined = at >= 0 and _has_room(groups[at]) and _join(groups[at], stage, kind, orders)
         if not joined:
             groups.append(_new_group(stage, kind, orders))
             at = len(groups) - 1
@@ -108,6 +110,12 @@ def _bare_name(index: object) -> str | None:
         if index.int_ is var(name):
             return name
     return None
+
+
+def _has_room(g: Group) -> bool:
+    """More stages would not get faster in one kernel, only slower to compile. The results of one
+    program stay together."""
+    return len(g.members) < MAX_MEMBERS or g.kind == "serial"
 
 
 def _join(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> bool:

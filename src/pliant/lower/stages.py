@@ -12,6 +12,7 @@ subexpressions), stages that nobody needs are gone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pliant.base.spans import Span
@@ -50,7 +51,7 @@ class Stage:
         """What was decided, or None."""
         return dict(self.notes).get(name)
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         return tuple(s.name for s in sources(self.tensor))
 
