@@ -147,7 +147,7 @@ def compile_imported(
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
     objects = back.linked(split.main, host)
     image = Image(objects, [info.symbol], t)
-    table = [np.ascontiguousarray(weights[n]) for n in split.main.weights]
+    table = [_kept(weights[n], n in split.prepared) for n in split.main.weights]
     manifest = Manifest(
         (info,), _weight_infos(split.main.weights, table), t.triple, t.features,
         {"pliant": VERSION, "llvm": llvmlite.__version__},
@@ -224,6 +224,16 @@ def _prepare(
     program = Program(manifest, image.entries, weights=table, keepalive=image)
     results = program.function(info.name)()
     return dict(zip(names, results if len(names) > 1 else (results,), strict=True))
+
+
+def _kept(a: np.ndarray, ours: bool) -> np.ndarray:
+    """A weight as it is now, whatever its owner does with it later."""
+    owner: Any = a
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if ours or isinstance(owner, bytes):
+        return np.ascontiguousarray(a)
+    return np.array(a, order="C")
 
 
 def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[WeightInfo, ...]:

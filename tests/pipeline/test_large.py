@@ -51,3 +51,13 @@ def test_many_results() -> None:
     f = pliant.compile(b.finish([b.call("add", h, b.scalar(float(k), f32)) for k in range(400)]))
     for k, y in enumerate(f(x)):
         np.testing.assert_array_equal(y, x + np.float32(k))
+
+
+def test_weights_are_as_they_were() -> None:
+    b, h, x = begin()
+    w = np.ones((4,), np.float32)
+    function, _ = b.finish([b.call("mul", h, b.weight("w", w))])
+    (key,) = [k for _, k in function.weights]
+    f = pliant.compile((function, {key: w}))
+    w[:] = 7
+    np.testing.assert_array_equal(f(x), x)

@@ -111,7 +111,9 @@ class Builder:
         """A constant tensor; equal contents are stored once."""
         array = np.asarray(array, order="C")
         head = f"{array.dtype.name}{array.shape}".encode()
-        key = hashlib.sha256(head + array.tobytes()).hexdigest()[:32]
+        digest = hashlib.sha256(head)
+        digest.update(array.reshape(-1).view(np.uint8))
+        key = digest.hexdigest()[:32]
         if key not in self._weight_values:
             shape = tuple(as_int(d) for d in array.shape)
             value = Value(self._fresh(name or "c"), TensorType(from_numpy(array.dtype), shape))
