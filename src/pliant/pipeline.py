@@ -42,7 +42,7 @@ from pliant.graph.function import Dim
 from pliant.graph.operator import Operators
 from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
-from pliant.lower.function import Lowered, lower_function
+from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
@@ -143,7 +143,7 @@ def compile_imported(
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
     host = back.host(split.main)
-    info = _function_info(imported, split.main, tuple(back.sites), back)
+    info = _function_info(imported, split, tuple(back.sites), back)
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
     objects = back.linked(split.main, host)
     image = Image(objects, [info.symbol], t)
@@ -245,9 +245,9 @@ def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[Wei
 
 
 def _function_info(
-    imported: ImportedModel, main: Lowered, sites: tuple[Site, ...], back: _Backend
+    imported: ImportedModel, split: Split, sites: tuple[Site, ...], back: _Backend
 ) -> Function:
-    f = imported.function
+    f, main = imported.function, split.main
     stats: dict[str, Stat] = {
         "compiles": 1,
         "kernels": len(main.kernels),
@@ -265,7 +265,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main), stats,
+        explain(f, main, split.prepare), stats,
     )  # fmt: skip
 
 
