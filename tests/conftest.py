@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.setdefault("PLIANT_CHECK", "1")  # every compilation verifies its stages
+
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,42 +9,45 @@ changes its input.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numpy as np
 
 from pliant.base.dtypes import from_numpy
-from pliant.base.errors import InvalidModelError, UnsupportedError
-from pliant.base.settings import settings
+from pliant.base.errors import InternalError, InvalidModelError, PliantError, UnsupportedError
+from pliant.base.settings import Emit, settings
 from pliant.codegen.build import (
     Built,
     Image,
     build_host,
     build_kernel,
     build_micro_kernel,
+    kernel_program,
     micro_kernel,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
+from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
 from pliant.graph.function import Dim
 from pliant.graph.operator import Operators
 from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
-from pliant.lower.function import Lowered, lower_function
+from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
-from pliant.schedule.recipes.choose import schedule
-from pliant.schedule.recipes.contraction import MatmulIntrinsic
 from pliant.version import VERSION
+from pliant.watch import Watch
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
@@ -63,26 +66,50 @@ def compile(
     memory_limit: int | None = None,
     operators: Operators = OPERATORS,
     progress: Progress | None = None,
+    emit: Emit | None = None,
 ) -> Compiled:
     """Compile a model once, for every shape that its symbolic dimensions allow.
 
     `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
-    as for torch.export), or the path, bytes or ModelProto of an ONNX model. `dims` refines what is
-    known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and
-    cgroup. `memory_limit` bounds the bytes that one call may allocate.
+    as for torch.export), the path, bytes or ModelProto of an ONNX model, a graph function with its
+    weights as a pair, or the path of a graph stage that PLIANT_DUMP wrote (`.py`). `dims` refines
+    what is known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity
+    and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
+    write which stages; None: as PLIANT_DUMP says.
 
     Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
-    ResourceError.
+    ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
     """
     _check_options(precision, numerics)
     report = progress or _silent
     report("import", 0, 1)
-    request = Request(model, args, kwargs, dynamic_shapes, dims)
-    imported = import_model(request, operators)
-    return compile_imported(
-        imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
-        progress=report,
-    )  # fmt: skip
+    watch = Watch(operators, emit or dump_of_settings(), settings().check)
+    imported: ImportedModel | None = None
+    try:
+        if isinstance(model, str | os.PathLike) and Path(model).suffix == ".py":
+            model = read_stage(Path(model))
+        imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
+        return compile_imported(
+            imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
+            progress=report, watch=watch,
+        )  # fmt: skip
+    except Exception as error:
+        if isinstance(error, MemoryError) or (
+            isinstance(error, PliantError) and not isinstance(error, InternalError)
+        ):
+            raise
+        raise _internal(error, watch, imported, target) from error
+
+
+def _internal(
+    error: Exception, watch: Watch, imported: ImportedModel | None, target: str
+) -> InternalError:
+    """What to tell the user of an error that is ours."""
+    graph = None if imported is None else (imported.function, imported.weights)
+    folder = write_bundle(error, watch.stage, graph, {"target": target})
+    what = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+    where = f"; all it takes to see it again is in {folder}, please report it" if folder else ""
+    return InternalError(f"internal error after the stage {watch.stage}: {what}{where}")
 
 
 def compile_imported(
@@ -94,28 +121,33 @@ def compile_imported(
     memory_limit: int | None = None,
     progress: Progress | None = None,
     constant_extents: bool = False,
+    watch: Watch | None = None,
 ) -> Compiled:
     """Compile what a frontend made; `constant_extents` is as in `lower.canonical.outline`."""
     begun = time.perf_counter()
     report = progress or _silent
+    watch = watch or Watch(operators)
     mk = micro_kernel(t)
+    watch.begin(imported.weights)
+    watch("import", lambda: [imported.function])
     report("lower", 0, 1)
     split = lower_function(
-        imported.function, operators, mk.columns, constant_extents=constant_extents
+        imported.function, operators, mk.columns, constant_extents=constant_extents, watch=watch
     )
-    back = _Backend(t, ObjectCache(settings().cache_dir), report)
+    back = _Backend(t, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]
+    watch.programs(parts, t)
     back.kernels({s: spec for p in parts for s, spec in p.kernels.items()})
     weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
     if split.prepare is not None:
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
     host = back.host(split.main)
-    info = _function_info(imported, split.main, tuple(back.sites), back)
+    info = _function_info(imported, split, tuple(back.sites), back)
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
     objects = back.linked(split.main, host)
     image = Image(objects, [info.symbol], t)
-    table = [np.ascontiguousarray(weights[n]) for n in split.main.weights]
+    table = [_kept(weights[n], n in split.prepared) for n in split.main.weights]
     manifest = Manifest(
         (info,), _weight_infos(split.main.weights, table), t.triple, t.features,
         {"pliant": VERSION, "llvm": llvmlite.__version__},
@@ -135,19 +167,22 @@ class _Backend:
     t: Target
     cache: ObjectCache
     report: Progress
+    watch: Watch
     objects: dict[str, Built] = field(default_factory=dict)
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
         mk = micro_kernel(self.t)
-        mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
         self.objects[mk.symbol] = self._cached(mk.text(), lambda: build_micro_kernel(self.t))
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
-            self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec, mm))
+            self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
 
-    def _kernel(self, symbol: str, spec: Spec, mm: MatmulIntrinsic) -> Built:
-        program = schedule(spec, self.t.lanes(32), mm).replace(name=symbol)
+    def _kernel(self, symbol: str, spec: Spec) -> Built:
+        self.watch.stage = f"recipe of {symbol}"
+        program = kernel_program(symbol, spec, self.t)
+        self.watch.check_loop(program)
+        self.watch.stage = f"code of {symbol}"
         return build_kernel(program, self.t)
 
     def host(self, part: Lowered) -> Built:
@@ -191,6 +226,16 @@ def _prepare(
     return dict(zip(names, results if len(names) > 1 else (results,), strict=True))
 
 
+def _kept(a: np.ndarray, ours: bool) -> np.ndarray:
+    """A weight as it is now, whatever its owner does with it later."""
+    owner: Any = a
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if ours or isinstance(owner, bytes):
+        return np.ascontiguousarray(a)
+    return np.array(a, order="C")
+
+
 def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[WeightInfo, ...]:
     out, offset = [], 0
     for name, a in zip(names, arrays, strict=True):
@@ -200,9 +245,9 @@ def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[Wei
 
 
 def _function_info(
-    imported: ImportedModel, main: Lowered, sites: tuple[Site, ...], back: _Backend
+    imported: ImportedModel, split: Split, sites: tuple[Site, ...], back: _Backend
 ) -> Function:
-    f = imported.function
+    f, main = imported.function, split.main
     stats: dict[str, Stat] = {
         "compiles": 1,
         "kernels": len(main.kernels),
@@ -220,7 +265,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main), stats,
+        explain(f, main, split.prepare), stats,
     )  # fmt: skip
 
 

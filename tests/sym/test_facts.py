@@ -337,3 +337,24 @@ def test_answers_hold(
         assert not le or value <= rhs
         assert not lt or value < rhs
         assert not divisible or value % by == 0
+
+
+def test_an_abbreviation_keeps_other_answers_and_says_what_it_means() -> None:
+    facts = Facts()
+    facts.declare("n", min=1)
+    a, n = var("a"), var("n")
+    assert not facts.nonneg(a - n)
+    assert facts.simplify((n + a) // 2) == (n + a) // 2
+    facts.assume_equal(a, 3 * n)
+    assert facts.nonneg(a - n)
+    assert facts.simplify((n + a) // 2) == 2 * n
+    facts.declare("i", min=0, max=a - 1)
+    assert facts.lt(var("i"), 3 * n)
+
+
+def test_a_new_variable_that_a_fact_mentions() -> None:
+    facts = Facts()
+    facts.declare("i", min=0, max=var("n") - 1)
+    assert facts.bounds(var("i")) == (0, None)
+    facts.declare("n", min=1, max=8)
+    assert facts.bounds(var("i")) == (0, 7)

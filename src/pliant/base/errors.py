@@ -5,7 +5,8 @@
     ├── InvalidModelError     the model (or program) is malformed or inconsistent     exit code 1
     ├── ShapeError            rank, dtype, size, device or value of an argument       exit code 1
     ├── ArtifactError         a saved file is damaged or does not fit this machine    exit code 1
-    └── ResourceError         memory, disk or time limit reached                      exit code 1
+    ├── ResourceError         memory, disk or time limit reached                      exit code 1
+    └── InternalError         a fault of Pliant itself, with a bundle to see it again exit code 1
 
 Messages say what failed in the user's words, why, and what to do.
 """
@@ -39,3 +40,7 @@ class ArtifactError(PliantError):
 
 class ResourceError(PliantError):
     """A limit on memory, disk or time was reached."""
+
+
+class InternalError(PliantError):
+    """Pliant itself is at fault; the message names a folder with what it takes to see it again."""

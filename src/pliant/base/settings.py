@@ -8,6 +8,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+
+STAGES: Final = ("graph", "loop", "host", "llvm", "asm")  # kinds that can be written
+DUMPED: Final = frozenset(STAGES) - {"asm"}  # those that PLIANT_DUMP writes
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Which kinds of a compilation's stages to write, and to which folder."""
+
+    folder: Path
+    kinds: frozenset[str] = DUMPED
 
 
 @dataclass(frozen=True)

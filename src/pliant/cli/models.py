@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pliant  # its `compile` is loaded on use: running a compiled file needs no LLVM
 from pliant.base.errors import InvalidModelError
-from pliant.base.settings import settings
+from pliant.base.settings import Emit, settings
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message
 from pliant.codegen.cache import ObjectCache
@@ -88,13 +88,15 @@ def source_model(path: Path) -> Any:
         raise InvalidModelError(f"{path}: torch.export.load cannot read it: {first}") from e
 
 
-def compile_file(path: Path, options: argparse.Namespace) -> Compiled:
-    """Compile a model's file, with progress."""
+def compile_file(
+    path: Path, options: argparse.Namespace, emit: Emit | None = None
+) -> Compiled:
+    """Compile a model's file, with progress; `emit` as in `pliant.compile`."""
     warn_of_cache()
     with progress(f"compile {path.name}") as report:
         return pliant.compile(
             source_model(path), dims=dims_of(options.dim), target=options.target,
-            threads=options.threads, progress=report,
+            threads=options.threads, progress=report, emit=emit,
         )  # fmt: skip
 
 

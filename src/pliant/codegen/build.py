@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
@@ -14,7 +15,13 @@ from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.x86.microkernel import MicroKernel
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function
+from pliant.lower.canonical import Spec
 from pliant.runtime.manifest import Site
+from pliant.schedule.recipes.choose import schedule
+from pliant.schedule.recipes.contraction import MatmulIntrinsic
+
+
+HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
 
 
 @dataclass(frozen=True)
@@ -33,14 +40,31 @@ def micro_kernel(t: Target) -> MicroKernel:
     return MicroKernel(lanes, rows, 2)
 
 
+def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
+    """The loop program of a kernel for a target."""
+    mk = micro_kernel(t)
+    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+    return schedule(spec, t.lanes(32), mm).replace(name=symbol)
+
+
+def kernel_text(f: Function) -> tuple[str, tuple[Site, ...]]:
+    """A kernel as LLVM IR, and its checks."""
+    return emit_kernel(lower_blocks(f), Options())
+
+
+def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
+    """A host function as LLVM IR, and its checks."""
+    return emit_host(lower_blocks(f), Options())
+
+
 def build_kernel(f: Function, t: Target) -> Built:
-    text, sites = emit_kernel(lower_blocks(f), Options())
+    text, sites = kernel_text(f)
     return Built(compile_text(text, t), sites)
 
 
 def build_host(f: Function, t: Target) -> Built:
-    text, sites = emit_host(lower_blocks(f), Options())
-    return Built(compile_text(text, t, level=1), sites)
+    text, sites = host_text(f)
+    return Built(compile_text(text, t, level=HOST_LEVEL), sites)
 
 
 def build_micro_kernel(t: Target) -> Built:

@@ -22,6 +22,7 @@ from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
 from pliant.graph.function import Binding, Dim, Function, TensorType, Value
 from pliant.graph.operator import Operator, Operators
+from pliant.ir.node import exact
 from pliant.ir.tensor import Compute, Input, Scatter, Tensor, producers
 from pliant.sym.expr import Int, IntLike, as_int
 from pliant.sym.facts import Facts
@@ -45,6 +46,7 @@ class Builder:
         self._dims: dict[str, Dim] = {}
         self._equalities: dict[tuple[Int, Int], str] = {}
         self._names: set[str] = set()
+        self._counts: dict[str, int] = {}  # numbers below are taken, by name
         self._typed: dict[Any, tuple[tuple[TensorType, ...], tuple[Requirement, ...]]] = {}
 
     @classmethod
@@ -109,7 +111,9 @@ class Builder:
         """A constant tensor; equal contents are stored once."""
         array = np.asarray(array, order="C")
         head = f"{array.dtype.name}{array.shape}".encode()
-        key = hashlib.sha256(head + array.tobytes()).hexdigest()[:32]
+        digest = hashlib.sha256(head)
+        digest.update(array.reshape(-1).view(np.uint8))
+        key = digest.hexdigest()[:32]
         if key not in self._weight_values:
             shape = tuple(as_int(d) for d in array.shape)
             value = Value(self._fresh(name or "c"), TensorType(from_numpy(array.dtype), shape))
@@ -166,7 +170,7 @@ class Builder:
         operator = self.operators.get(op)
         if operator is None:
             raise InvalidModelError("there is no such operator")
-        key = (op, tuple(_type_key(a) for a in args), repr(sorted(attrs.items(), key=_by_name)))
+        key = (op, tuple(_type_key(a) for a in args), exact(tuple(sorted(attrs.items(), key=_by_name))))
         found = self._typed.get(key)
         if found is None:
             tensors = define(operator, args, attrs)
@@ -181,10 +185,11 @@ class Builder:
         clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"
         if clean[0].isdigit():
             clean = "v" + clean
-        candidate, k = clean, 1
+        candidate, k = clean, self._counts.get(clean, 1)
         while candidate in self._names:
             candidate, k = f"{clean}_{k}", k + 1
         self._names.add(candidate)
+        self._counts[clean] = k
         return candidate
 
 

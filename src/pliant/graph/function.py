@@ -15,7 +15,7 @@ import numpy as np
 
 from pliant.base.dtypes import DType
 from pliant.base.spans import Span
-from pliant.ir.node import Node
+from pliant.ir.node import Node, exact
 from pliant.sym.expr import Int
 
 __all__ = ["Binding", "Dim", "Function", "Module", "TensorType", "Value"]
@@ -60,8 +60,8 @@ class Binding(Node):
     spans: tuple[Span, ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different attributes
-        return repr(args[3])
+    def _key(args: tuple[Any, ...]) -> Any:  # 1, 1.0 and True are different attributes
+        return exact(args[3])
 
     def operands(self) -> tuple[Value, ...]:
         """The values read, variadic ones spread, absent ones left out."""
@@ -93,6 +93,7 @@ class Function(Node):
     `params` come with each call, `weights` from the module's store (value, key).
     `dims` are the symbols of the parameters' shapes with what is known of them (name, `Dim`).
     `equalities` (a, b, message) hold of every legal call: a == b, checked at run time.
+    `notes` are what passes have decided about it.
     """
 
     name: str
@@ -102,6 +103,11 @@ class Function(Node):
     results: tuple[Value, ...]
     dims: tuple[tuple[str, Dim], ...] = ()
     equalities: tuple[tuple[Int, Int, str], ...] = ()
+    notes: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> Any:
+        return exact(args[7])
 
 
 @dataclass(frozen=True)

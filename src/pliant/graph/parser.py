@@ -11,9 +11,11 @@ import numpy as np
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.spans import Span
+from pliant.graph.expression import expression_binding
 from pliant.graph.function import Binding, Dim, Function, Module, TensorType, Value
-from pliant.graph.printer import implied_dims
+from pliant.graph.printer import EXPRESSION_LABEL, implied_dims
 from pliant.ir.parser import ExprParser, Scope, Text
+from pliant.ir.tensor import Input, Tensor
 from pliant.ir.tensor_parser import ProgramOf, TensorParser
 
 FunctionOf = Callable[[Text, ast.FunctionDef], Any]
@@ -95,6 +97,8 @@ class _Parser:
         self.parser = _DataParser(text, Scope())
         self.parser.tensors = TensorParser(text, program_of)
         self.values: dict[str, Value] = {}
+        self.by_name: dict[str, Value] = {}
+        self.inputs: dict[str, Tensor] = {}  # what expressions read: a placeholder for each value
         self.weights: list[tuple[Value, str]] = []
         self.bindings: list[Binding] = []
 
@@ -114,19 +118,20 @@ class _Parser:
                 self._statement_at(stmt)
         if results is None:
             raise self.text.error(node, "the function returns nothing")
-        dims, equalities = self._options(node, tuple(params))
+        dims, equalities, notes = self._options(node, tuple(params))
         return Function(
             node.name, tuple(params), tuple(self.weights), tuple(self.bindings), results, dims,
-            equalities,
+            equalities, notes,
         )  # fmt: skip
 
     def _statement_at(self, node: ast.stmt) -> None:
         self.text.located(node, lambda: self._statement(node))
 
-    def _options(self, node: ast.FunctionDef, params: tuple[Value, ...]) -> tuple[Any, Any]:
+    def _options(self, node: ast.FunctionDef, params: tuple[Value, ...]) -> tuple[Any, Any, Any]:
         dims = implied_dims(params)
         exact: tuple[tuple[str, Dim], ...] | None = None
         equalities: tuple[Any, ...] = ()
+        notes: tuple[tuple[str, Any], ...] = ()
         decorator = node.decorator_list[0] if node.decorator_list else None
         for option in decorator.keywords if isinstance(decorator, ast.Call) else []:
             match option.arg:
@@ -137,11 +142,13 @@ class _Parser:
                 case "equal":
                     items = self.parser.elements(option.value)
                     equalities = tuple([self.parser.requirement(item) for item in items])
+                case "notes":
+                    notes = self.parser.pairs(option.value)
                 case _:
                     raise self.text.error(node, f"no option {option.arg!r}")
         if exact is None:
             exact = tuple(sorted(dims.items(), key=lambda pair: pair[0]))
-        return exact, equalities
+        return exact, equalities, notes
 
     def _dims(self, node: ast.expr) -> tuple[tuple[str, Dim], ...]:
         if not isinstance(node, ast.Dict):
@@ -181,8 +188,10 @@ class _Parser:
         match kind:
             case ast.Call(func=ast.Name(id="named"), args=[text, inner]):
                 real, kind = self.parser.string(text), inner
-        self.values[name] = Value(real, TensorType(*self.parser.type(kind)))
-        return self.values[name]
+        value = Value(real, TensorType(*self.parser.type(kind)))
+        self.values[name] = self.by_name[real] = value
+        self.inputs[name] = Input(real, value.dtype, value.shape)
+        return value
 
     def _binding(self, node: ast.expr, outputs: tuple[Value, ...]) -> Binding:
         spans: list[Span] = []
@@ -191,6 +200,12 @@ class _Parser:
             node = node.left
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             raise self.text.error(node, "not the call of an operator")
+        where = tuple(reversed(spans))
+        tensor = self.parser.tensors.expression(node, self.inputs, EXPRESSION_LABEL)
+        if tensor is not None:
+            said = {k.arg: k.value for k in node.keywords}
+            notes = self.parser.pairs(said["notes"]) if "notes" in said else ()
+            return expression_binding(outputs, tensor, self.by_name, notes, where)
         op, args = node.func.id, node.args
         if op == "op" and args:
             op, args = self.parser.string(args[0]), args[1:]
@@ -203,7 +218,7 @@ class _Parser:
             else:
                 attrs += self.parser.pairs(k.value)
         operands = tuple([self._argument(a) for a in args])
-        return Binding(outputs, op, operands, tuple(attrs), tuple(reversed(spans)))
+        return Binding(outputs, op, operands, tuple(attrs), where)
 
     def _argument(self, node: ast.expr) -> Any:
         match node:

@@ -10,7 +10,11 @@
         return values
 
 Operators are called by name (`and_` for `and`), attributes are keywords; `@ at(…)` says where in
-the model a binding comes from. Symbols of the parameters are declared only where something is known
+the model a binding comes from. A tensor expression is bound as it is (`graph.expression`):
+
+        y: f32["b"] = compute((b,), lambda _i0: sum(x[_i0, _r0] for _r0 in grid(s)))
+
+ Symbols of the parameters are declared only where something is known
 of them. A value whose name is no Python name is written `v: named("its name", f32["b"]) = …`.
 """
 
@@ -22,22 +26,25 @@ from typing import Any, Final
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError
+from pliant.graph.expression import Notes, expression_of
 from pliant.graph.function import Binding, Dim, Function, Module, Value
 from pliant.ir.printer import (
     as_name,
     data_text,
     dims_text,
     is_name,
+    pairs_text,
     quote,
     span_text,
     tuple_text,
     type_text,
 )  # fmt: skip
-from pliant.ir.tensor import Tensor
-from pliant.ir.tensor_printer import ProgramText, TensorPrinter
+from pliant.ir.tensor import Tensor, sources
+from pliant.ir.tensor_printer import WORDS, ProgramText, TensorPrinter
 from pliant.sym.expr import as_int
 
-CALL_WORDS: Final = frozenset({"weight", "op"})
+CALL_WORDS: Final = frozenset({"weight", "op", *WORDS})
+EXPRESSION_LABEL: Final = "t"  # of a bound tensor expression that has no `name`
 _INDENT: Final = "    "
 
 
@@ -97,7 +104,9 @@ class _Printer:
         self._line(f"return {', '.join(results) if results else '()'}")
 
     def _binding(self, position: int, binding: Binding) -> None:
-        called = self._call(binding)
+        found = expression_of(binding)
+        called = self._call(binding) if found is None else self._expression(binding, *found)
+        called += "".join(f" @ {span_text(s)}" for s in binding.spans)
         for line in self._tensors.lines:
             self._line(line)
         self._tensors.lines.clear()
@@ -126,8 +135,14 @@ class _Printer:
         op = op_text(binding.op)
         if op is None:
             op, parts = "op", [quote(binding.op), *parts]
-        places = "".join(f" @ {span_text(s)}" for s in binding.spans)
-        return f"{op}({', '.join(parts)}){places}"
+        return f"{op}({', '.join(parts)})"
+
+    def _expression(self, binding: Binding, tensor: Tensor, notes: Notes) -> str:
+        for source, value in zip(sources(tensor), binding.args, strict=True):
+            self._tensors.know(source, self._name(value))
+        name = self._name(binding.outputs[0]) if binding.outputs else EXPRESSION_LABEL
+        text = self._tensors.text(tensor, name, EXPRESSION_LABEL)
+        return f"{text[:-1]}, notes={pairs_text(notes)})" if notes else text
 
     def _argument(self, arg: Any) -> str:
         if arg is None:
@@ -189,6 +204,8 @@ def _options(function: Function) -> list[str]:
     if function.equalities:
         equal = [f"({dims_text((a, b))}, {quote(why)})" for a, b, why in function.equalities]
         options.append(f"equal={tuple_text(equal)}")
+    if function.notes:
+        options.append(f"notes={pairs_text(function.notes)}")
     return options
 
 

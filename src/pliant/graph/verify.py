@@ -22,8 +22,10 @@ from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
 from pliant.graph.builder import define
 from pliant.graph.function import Binding, Function, Module, TensorType, Value
+from pliant.graph.inline import inline
 from pliant.graph.operator import Operators
 from pliant.graph.printer import binding_lines
+from pliant.ir.node import exact
 from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import ContradictionError, Facts
 
@@ -39,10 +41,10 @@ class _FaultError(Exception):
 
 
 def verify_module(module: Module, operators: Operators) -> None:
-    """Check every graph function of the module."""
-    for function in module.functions.values():
+    """Check every graph function of the module, with what it calls."""
+    for name, function in module.functions.items():
         if isinstance(function, Function):
-            verify_function(function, operators, module.weights)
+            verify_function(inline(module, name), operators, module.weights)
 
 
 def verify_function(
@@ -119,7 +121,7 @@ class _Verifier:
         operator = self.operators.get(binding.op)
         if operator is None:
             raise InvalidModelError("there is no such operator")
-        key = (binding.op, _types(binding.args), repr(binding.attrs))
+        key = (binding.op, _types(binding.args), exact(binding.attrs))
         found = self._inferred.get(key)
         if found is None:
             tensors = define(operator, binding.args, binding.attributes())

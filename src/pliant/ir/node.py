@@ -148,6 +148,15 @@ def _map_in(value: Any, fn: Callable[[Any], Any]) -> Any:
     return value
 
 
+def exact(value: Any) -> Any:
+    """A hashable stand-in for plain data that tells apart what compares equal: 1, 1.0 and True."""
+    if type(value) is tuple:
+        return tuple([exact(item) for item in value])
+    if isinstance(value, float):  # -0.0 and 0.0, and a nan is one value
+        return float, repr(value)
+    return value if isinstance(value, Node | str) else (type(value), value)
+
+
 def walk(root: Node) -> Iterator[Node]:
     """Each distinct node reachable from `root` once, parents before children."""
     seen = {root}

@@ -117,7 +117,7 @@ def data_text(value: Any, name_of: Callable[[Any], str | None] = lambda value: N
         return value.name
     if isinstance(value, Int):
         text = int_text(value)
-        return f"size({quote(text)})" if text in RESERVED else text
+        return f"size({quote(text)})" if text in RESERVED or value.is_const else text
     if isinstance(value, Span):
         return span_text(value)
     if type(value) is tuple:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pliant.ir.expr import Axis, Expr
 from pliant.ir.parser import ExprParser, Scope, Text
 from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor
 from pliant.ir.tensor_printer import WORDS
 from pliant.sym.expr import Int
+
+BOUND_WORDS: Final = WORDS - {"placeholder", "output"}  # which a binding of a graph may say
 
 ProgramOf = Callable[[Text, ast.FunctionDef], Any]
 """What a decorated definition means."""
@@ -55,6 +58,14 @@ class TensorParser:
                 return False
         return True
 
+    def expression(self, call: ast.Call, sources: dict[str, Tensor], label: str) -> Tensor | None:
+        """The tensor that a call says, over `sources` by name; None if it is no such call."""
+        if not (isinstance(call.func, ast.Name) and call.func.id in BOUND_WORDS):
+            return None
+        inner = copy.copy(self)
+        inner.tensors = sources
+        return inner._define(label, call.func.id, call)
+
     def tensor(self, node: ast.expr) -> Tensor:
         """A tensor by its name."""
         if isinstance(node, ast.Name) and node.id in self.tensors:
@@ -62,7 +73,7 @@ class TensorParser:
         raise self.text.error(node, f"no tensor {ast.unparse(node)}")
 
     def _define(self, name: str, word: str, call: ast.Call) -> Tensor:
-        parser = ExprParser(self.text, Scope(dict(self.tensors)))
+        parser = ExprParser(self.text, Scope(self.tensors))
         options = {k.arg: k.value for k in call.keywords if k.arg}
         label = parser.string(options["name"]) if "name" in options else name
         match word, call.args:

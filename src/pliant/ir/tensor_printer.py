@@ -65,8 +65,12 @@ class TensorPrinter:
         for tensor in producers([root]):
             if tensor not in self._names:
                 self._names[tensor] = name = self._fresh(tensor.name)
-                self.lines.append(f"{name} = {self._text(tensor, name)}")
+                self.lines.append(f"{name} = {self.text(tensor, name, name)}")
         return self._names[root]
+
+    def know(self, tensor: Tensor, name: str) -> None:
+        """The tensor is defined elsewhere, under this name."""
+        self._names[tensor] = name
 
     def _fresh(self, wish: str) -> str:
         clean = as_name(wish)
@@ -76,7 +80,9 @@ class TensorPrinter:
         self._taken.add(name)
         return name
 
-    def _text(self, tensor: Tensor, name: str) -> str:
+    def text(self, tensor: Tensor, name: str, label: str) -> str:
+        """The definition of a tensor over known ones; parts of it are called after `name`. One
+        that is not called `label` says so."""
         parts: list[str]
         match tensor:
             case Input(_, dtype, dims):
@@ -95,7 +101,7 @@ class TensorPrinter:
                 return f"output({self._names[of]}, {index})"
             case _:
                 raise InvalidModelError(f"cannot print {type(tensor).__name__}")
-        if tensor.name != name:
+        if tensor.name != label:
             parts.append(f"name={quote(tensor.name)}")
         return f"{word}({', '.join(parts)})"
 

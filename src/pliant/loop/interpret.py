@@ -66,21 +66,23 @@ def interpret(
     *,
     traffic: Traffic | None = None,
     order: Order = iter,
+    outputs: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Run `function`; `arrays` are its buffers, flat or shaped, and change in place.
 
     `callees` are what `Invoke` calls: loop functions, or Python functions that take a flat view of
     the memory from each address on and integers. `order` permutes the iterations of parallel and
-    vectorized loops. Raises what the program's checks and guards raise.
+    vectorized loops. A host function needs in `sizes` the symbols of its parameters' shapes, and
+    `outputs` gets what it gives back, by scope ("output0" …). Raises what the program's checks and guards raise.
     """
     if len(arrays) != len(function.buffers):
         raise InvalidModelError(f"{function.name} takes {len(function.buffers)} buffers")
     if not isinstance(sizes, Mapping):
         sizes = dict(zip(function.sizes, sizes, strict=True))
     memories = [_memory_of(a, b) for a, b in zip(arrays, function.buffers, strict=True)]
-    session = _Session(callees or {}, traffic, order)
+    session = _Session(callees or {}, traffic, order, outputs)
     with np.errstate(all="ignore"), _deep_stack():
-        session.call(function, memories, [int(sizes[s]) for s in function.sizes], prefix="")
+        session.call(function, memories, {n: int(k) for n, k in sizes.items()}, prefix="")
 
 
 @dataclass(slots=True)
@@ -89,6 +91,11 @@ class _Memory:
 
     flat: np.ndarray
     start: int = 0
+
+    def seen_as(self, dtype: np.dtype) -> _Memory:
+        """The memory from `start` on as elements of another type."""
+        rest = self.flat[self.start :]
+        return _Memory(rest[: rest.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
 
 
 @dataclass(slots=True)
@@ -109,18 +116,19 @@ class _Session:
     callees: Mapping[str, Callee]
     traffic: Traffic | None
     order: Order
+    outputs: dict[str, np.ndarray] | None = None
     translated: dict[Function, _Translator] = field(default_factory=dict)
 
     def call(
-        self, function: Function, memories: list[_Memory], sizes: list[int], prefix: str
+        self, function: Function, memories: list[_Memory], sizes: Mapping[str, int], prefix: str
     ) -> None:
-        if len(memories) != len(function.buffers) or len(sizes) != len(function.sizes):
+        if len(memories) != len(function.buffers) or not sizes.keys() >= set(function.sizes):
             raise InvalidModelError(f"{function.name}: wrong number of arguments")
         translator = self.translated.get(function)
         if translator is None:
             translator = self.translated[function] = _Translator(self, prefix)
             translator.body = lower_init(function).body
-        env = Env(zip(function.sizes, sizes, strict=True))
+        env = Env(sizes)
         outer = dict(translator.places)
         for buffer, memory in zip(function.buffers, memories, strict=True):
             translator.enter(buffer, memory, env)
@@ -147,6 +155,8 @@ class _Translator:
         """From now on `buffer` is at `memory`."""
         number = self._evaluator.number
         shape = tuple([number(d)(env) for d in buffer.shape])
+        if memory.flat.dtype != buffer.dtype.numpy:  # a part of an arena of bytes
+            memory = memory.seen_as(buffer.dtype.numpy)
         strides = tuple([number(s)(env) for s in buffer.strides])
         self.places[buffer] = _Place(memory, shape, strides)
 
@@ -278,7 +288,10 @@ class _Translator:
             span = 1 + sum((d - 1) * s for d, s in dims)
             size = 0 if any(d <= 0 for d, _ in dims) else span
             outer = self.places.get(buffer)
-            self.enter(buffer, _Memory(np.full(size, filler, buffer.dtype.numpy)), env)
+            fresh = np.full(size, filler, buffer.dtype.numpy)
+            if self.session.outputs is not None and buffer.scope.startswith("output"):
+                self.session.outputs[buffer.scope] = fresh.reshape([d for d, _ in dims])
+            self.enter(buffer, _Memory(fresh), env)
             body(env)
             self.leave(buffer)
             if outer is not None:
@@ -343,7 +356,10 @@ class _Translator:
             memories = [self._reference(b, [p(env) for p in at]) for b, at in refs]
             numbers = [v(env).item() for v in scalars]
             if isinstance(callee, Function):
-                self.session.call(callee, memories, numbers, prefix=f"{callee.name}.")
+                if len(numbers) != len(callee.sizes):
+                    raise InvalidModelError(f"{callee.name}: wrong number of arguments")
+                sizes = dict(zip(callee.sizes, numbers, strict=True))
+                self.session.call(callee, memories, sizes, prefix=f"{callee.name}.")
             else:
                 callee(*[m.flat[m.start :] for m in memories], *numbers)
 

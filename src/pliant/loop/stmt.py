@@ -30,7 +30,7 @@ from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
 from pliant.base.spans import Span
 from pliant.ir.expr import Expr, Load, Var, as_expr
-from pliant.ir.node import Node
+from pliant.ir.node import Node, exact
 from pliant.sym.expr import Int, IntLike, as_int
 
 __all__ = [
@@ -95,8 +95,8 @@ class For(Stmt):
     notes: tuple[tuple[str, Any], ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:  # 1, 1.0 and True are different notes
-        return repr(args[4])
+    def _key(args: tuple[Any, ...]) -> Any:  # 1, 1.0 and True are different notes
+        return exact(args[4])
 
 
 class Iter(Node):
@@ -118,8 +118,8 @@ class Block(Stmt):
     spans: tuple[Span, ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:
-        return repr(args[6])
+    def _key(args: tuple[Any, ...]) -> Any:
+        return exact(args[6])
 
     def __post_init__(self) -> None:
         if len(self.iters) != len(self.bindings):
@@ -202,8 +202,8 @@ class Function(Node):
     notes: tuple[tuple[str, Any], ...] = ()
 
     @staticmethod
-    def _key(args: tuple[Any, ...]) -> str:
-        return repr(args[4])
+    def _key(args: tuple[Any, ...]) -> Any:
+        return exact(args[4])
 
 
 def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:

@@ -1,34 +1,72 @@
-"""What was made of a function, for people."""
+"""What was made of a function, for people.
+
+    main: 2 kernels, 2 launches; 1 more ran when it was compiled, on weights alone
+    memory for intermediate values: 1536*batch bytes
+    symbol batch: 0 <= batch <= 64
+    checked in every call: x: dim 1 must be 384
+       0 k_contraction_0d71… [contraction] matmul relu
+           -> relu[batch, 384]
+           from model.py:12 (encoder.fc)
+       1 k_row_5cda… [row] softmax
+           -> softmax[batch, 384]
+           not in 0: a reduction cannot follow in a contraction kernel
+           from model.py:13
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from pliant.graph.function import Function
+from pliant.loop.stmt import Check, statements
 
 if TYPE_CHECKING:
+    from pliant.lower.canonical import Launch
     from pliant.lower.function import Lowered
+    from pliant.lower.groups import Group
+
+# What a check's message says of this very call: ", got {0}", "(a is {0}, b is {1})".
+_NUMBERS: Final = re.compile(r"(, got \{\d\}| = \{\d\}| \([^()]*\{\d\}[^()]*\))")
 
 
-def explain(function: Function, lowered: Lowered) -> str:
-    """Symbols with their ranges, checks, and each launch with its stages and source places."""
-    lines = [f"{function.name}: {len(lowered.kernels)} kernels, {len(lowered.launches)} launches"]
-    lines.append(f"memory for intermediate values: {lowered.memory.total} bytes")
+def explain(function: Function, main: Lowered, prepare: Lowered | None = None) -> str:
+    """Symbols with their ranges, checks, and each launch with its recipe, its stages, why these
+    did not join an earlier one, and their places in the model's source."""
+    return "\n".join([*_summary(function, main, prepare), *_launches(main)])
+
+
+def _summary(function: Function, main: Lowered, prepare: Lowered | None) -> Iterator[str]:
+    more = ""
+    if prepare is not None:
+        more = f"; {len(prepare.launches)} more ran when it was compiled, on weights alone"
+    yield f"{function.name}: {len(main.kernels)} kernels, {len(main.launches)} launches{more}"
+    yield f"memory for intermediate values: {main.memory.total} bytes"
     for name, known in function.dims:
         top = "" if known.max is None else f" <= {known.max}"
         multiple = f", multiple of {known.multiple}" if known.multiple > 1 else ""
-        lines.append(f"symbol {name}: {known.min} <= {name}{top}{multiple}")
-    for a, b, message in function.equalities:
-        lines.append(f"checked in every call: {a} == {b} ({message})")
-    for k, ((symbol, launch), group) in enumerate(
-        zip(lowered.launches, lowered.groups, strict=True)
-    ):
+        yield f"symbol {name}: {known.min} <= {name}{top}{multiple}"
+    for stmt in statements(main.host.body):
+        if isinstance(stmt, Check):
+            yield f"checked in every call: {_NUMBERS.sub('', stmt.message)}"
+
+
+def _launches(main: Lowered) -> Iterator[str]:
+    for k, ((symbol, launch), group) in enumerate(zip(main.launches, main.groups, strict=True)):
         ops = " ".join(dict.fromkeys(m.op for m in group.members))
-        lines.append(f"{k:4d} {symbol} [{group.kind}] {ops}")
-        shapes = ", ".join(
-            f"{n}{[str(d) for d in lowered.types[n].dims]}" for n in launch.outputs
-        ).replace("'", "")
-        lines.append(f"       -> {shapes}")
+        yield f"{k:4d} {symbol} [{_recipe(launch, group)}] {ops}"
+        yield "       -> " + ", ".join(
+            f"{n}[{', '.join(map(str, main.types[n].dims))}]" for n in launch.outputs
+        )
+        if group.obstacle:
+            yield f"       not in {group.after}: {group.obstacle}"
         for span in dict.fromkeys(str(s) for m in group.members for s in m.spans):
-            lines.append(f"       from {span}")
-    return "\n".join(lines)
+            yield f"       from {span}"
+
+
+def _recipe(launch: Launch, group: Group) -> str:
+    plan = launch.spec.plan
+    if plan is None:
+        return group.kind
+    return f"{group.kind}, {'rows gathered' if plan.gather else 'rows read in place'}"

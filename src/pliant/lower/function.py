@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.loop.stmt import Function
+from pliant.lower.as_graph import (
+    Decisions,
+    as_function,
+    group_functions,
+    prepare_name,
+    split_functions,
+)
 from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
@@ -20,6 +28,9 @@ from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.sym.facts import Facts
+
+Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
+"""Is told the name of a stage and can have its functions."""
 
 
 @dataclass(frozen=True)
@@ -59,35 +70,54 @@ def facts_of(function: GraphFunction) -> Facts:
 
 
 def lower_function(
-    function: GraphFunction, operators: Operators, columns: int, *, constant_extents: bool = False
+    function: GraphFunction,
+    operators: Operators,
+    columns: int,
+    *,
+    constant_extents: bool = False,
+    watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`."""
+    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`. `watch` is
+    shown what every pass has made."""
+    watch = watch or _unwatched
+    decided = Decisions()
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
+    watch("fission", lambda: [as_function(s, decided)])
     inline_copies(s)
-    orders = choose_layouts(s)
+    watch("views", lambda: [as_function(s, decided)])
+    decided.orders = orders = choose_layouts(s)
     relay(s, orders)
-    plans = pack_contractions(s, orders, columns)
+    watch("layouts", lambda: [as_function(s, decided)])
+    decided.plans = plans = pack_contractions(s, orders, columns)
     inline_into_packs(s)
+    watch("packing", lambda: [as_function(s, decided)])
     early = _constant_stages(s)
     prepared = _crossing(s, early)
-    groups_early: list[Group] = []
+    parts = [_part(s, {n: st for n, st in s.stages.items() if n not in early}, s.results)]
     if early:
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
-        groups_early = form_groups(first, orders)
-    later = {n: st for n, st in s.stages.items() if n not in early}
-    rest = _part(s, later, s.results)
-    groups_main = form_groups(rest, orders)
+        parts.insert(0, first)
+    watch("split", lambda: split_functions(parts, prepared, decided))
+    groups = [form_groups(p, orders) for p in parts]
+    watch(
+        "groups",
+        lambda: group_functions(split_functions(parts, prepared, decided), parts, groups, decided),
+    )
     prepare = None
     if early:
         prepare = _lower_part(
-            function.replace(name=f"{function.name}_prepare", params=(), dims=(), equalities=()),
-            s, groups_early, orders, plans, prepared, [v.name for v, _ in function.weights],
+            function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
+            s, groups[0], orders, plans, prepared, [v.name for v, _ in function.weights],
             constant_extents,
         )  # fmt: skip
-    used = _used_weights(groups_main, s, prepared)
-    main = _lower_part(function, s, groups_main, orders, plans, s.results, used, constant_extents)
+    used = _used_weights(groups[-1], s, prepared)
+    main = _lower_part(function, s, groups[-1], orders, plans, s.results, used, constant_extents)
     return Split(prepare, main, prepared)
+
+
+def _unwatched(stage: str, functions: Callable[[], Sequence[Any]]) -> None:
+    pass
 
 
 def materialise_results(s: Stages) -> None:
@@ -98,7 +128,7 @@ def materialise_results(s: Stages) -> None:
             results.append(name)
             continue
         source = s.types[name]
-        copied = f"{name}.result{k}"
+        copied = s.fresh(f"{name}.result{k}")
         tensor = compute(source.dims, lambda *i, x=source: Load(x, tuple(Index(a) for a in i)))
         s.stages[copied] = Stage(copied, tensor, "copy")
         s.types[copied] = Input(copied, source.dtype, source.dims)

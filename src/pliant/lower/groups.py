@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from pliant.ir.expr import Index, Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
@@ -25,13 +25,17 @@ from pliant.lower.layout import Order
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, var
 
+MAX_MEMBERS: Final = 64  # stages of a kernel
+
 GroupKind = Literal["map", "row", "contraction", "reduction", "serial"]
 
 
 @dataclass
 class Group:
     """Stages of one kernel, in order. `space` is the shape that its maps run over, `order` the
-    order of these dimensions in memory, `rows` how many leading ones (in that order) are rows."""
+    order of these dimensions in memory, `rows` how many leading ones (in that order) are rows.
+
+    `after` is the group that the first stage could not join, and `obstacle` why not."""
 
     kind: GroupKind
     space: tuple[Int, ...]
@@ -39,7 +43,8 @@ class Group:
     members: list[Stage] = field(default_factory=list)
     rows: int = -1
     outputs: tuple[str, ...] = ()
-    why: str = ""
+    after: int = -1
+    obstacle: str = ""
 
     def names(self) -> set[str]:
         return {m.name for m in self.members}
@@ -52,9 +57,10 @@ def form_groups(s: Stages, orders: dict[str, Order]) -> list[Group]:
     for stage in s.stages.values():
         kind = classify(stage.tensor)
         at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
-        joined = at >= 0 and _join(groups[at], stage, kind, orders)
-        if not joined:
+        obstacle = "" if at < 0 else _obstacle(groups[at], stage, kind, orders)
+        if at < 0 or obstacle:
             groups.append(_new_group(stage, kind, orders))
+            groups[-1].after, groups[-1].obstacle = at, obstacle
             at = len(groups) - 1
         groups[at].members.append(stage)
         owner[stage.name] = at
@@ -110,33 +116,42 @@ def _bare_name(index: object) -> str | None:
     return None
 
 
-def _join(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> bool:
+def _obstacle(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> str:
+    """Why the stage cannot run in the group's kernel; empty if it can, and then `g` is one that
+    it fits in."""
     tensor = stage.tensor
     if isinstance(tensor, OpaqueOutput):
-        return any(m.tensor is tensor.of for m in g.members)
-    if not isinstance(tensor, Compute) or g.kind == "serial":
-        return False
+        return "" if any(m.tensor is tensor.of for m in g.members) else "another program's result"
+    if g.kind == "serial":
+        return "scans, scatters and programs run by themselves"
+    if not isinstance(tensor, Compute):
+        return f"a {kind} runs by itself"
+    if len(g.members) >= MAX_MEMBERS:
+        return f"that kernel has {MAX_MEMBERS} stages already"
     if kind in ("map", "copy"):
-        return _join_map(g, stage, tensor, orders)
+        return _map_obstacle(g, stage, tensor, orders)
     if kind == "reduction" and g.kind in ("map", "row"):
-        return _join_reduction(g, tensor)
-    return False
+        return _reduction_obstacle(g, tensor)
+    return f"a {kind} cannot follow in a {g.kind} kernel"
 
 
-def _join_map(g: Group, stage: Stage, tensor: Compute, orders: dict[str, Order]) -> bool:
+def _map_obstacle(g: Group, stage: Stage, tensor: Compute, orders: dict[str, Order]) -> str:
     inside = {m.name: m.tensor for m in g.members}
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.source.name in inside]
-    if g.kind == "row":
-        if _is_row_shape(g, tensor):
-            return all(
-                is_identity(n, tensor) and _is_row_shape(g, inside[n.source.name]) for n in loads
-            )
-        if tensor.shape != g.space or orders.get(stage.name) != g.order:
-            return False
-        return all(_fits_row(g, n, tensor, inside) for n in loads)
-    if tensor.shape != g.space or orders.get(stage.name) != g.order:
-        return False
-    return all(is_identity(n, tensor) for n in loads)
+    if g.kind == "row" and _is_row_shape(g, tensor):
+        for n in loads:
+            if not (is_identity(n, tensor) and _is_row_shape(g, inside[n.source.name])):
+                return f"a value per row that reads {n.source.name} elsewhere"
+        return ""
+    if tensor.shape != g.space:
+        return f"its shape is {_text(tensor.shape)}, the kernel runs over {_text(g.space)}"
+    if orders.get(stage.name) != g.order:
+        return "its dimensions lie in another order"
+    for n in loads:
+        fits = _fits_row(g, n, tensor, inside) if g.kind == "row" else is_identity(n, tensor)
+        if not fits:
+            return f"it reads {n.source.name} at other places than it writes"
+    return ""
 
 
 def _is_row_shape(g: Group, tensor: Tensor) -> bool:
@@ -155,28 +170,26 @@ def _fits_row(g: Group, load: Load, tensor: Compute, inside: Mapping[str, Tensor
     return [_bare_name(i) for i in load.indices] == rows
 
 
-def _join_reduction(g: Group, tensor: Compute) -> bool:
+def _reduction_obstacle(g: Group, tensor: Compute) -> str:
     """A reduction along the columns of the group's space, or its first: then it gets rows."""
     body = tensor.body
     assert isinstance(body, Reduce)
     if body.combiner in ("argmax", "argmin", "any", "all"):
-        return False
+        return f"{body.combiner} is no reduction of rows"
     inside = g.names()
     rows = len(tensor.axes)
+    axes = (*tensor.axes, *tensor.reduce_axes)
     if g.kind == "row" and rows != g.rows:
-        return False
-    if rows >= len(g.space):
-        return False
+        return f"the kernel's rows have {g.rows} dimensions, its have {rows}"
+    leading = tuple(g.space[d] for d in g.order[:rows])
+    if rows >= len(g.space) or len(axes) != len(g.space) or tensor.shape != leading:
+        return (
+            f"it reduces to {_text(tensor.shape)}, which are no rows of {_text(g.space)} "
+            "in the order in which they lie"
+        )
     names = [""] * len(g.space)
     for k, d in enumerate(g.order):
-        axes = (*tensor.axes, *tensor.reduce_axes)
-        if k >= len(axes):
-            return False
         names[d] = axes[k].var
-    if len(tensor.axes) + len(tensor.reduce_axes) != len(g.space):
-        return False
-    if tuple(a.extent for a in tensor.axes) != tuple(g.space[d] for d in g.order[:rows]):
-        return False
     row_names = [a.var for a in tensor.axes]
     for load in own_nodes(body.body):
         if isinstance(load, Load) and load.source.name in inside:
@@ -185,10 +198,14 @@ def _join_reduction(g: Group, tensor: Compute) -> bool:
                 continue
             if g.kind == "row" and at == row_names:
                 continue
-            return False
+            return f"it reads {load.source.name} in another order"
     if g.kind == "map":
         g.kind, g.rows = "row", rows
-    return True
+    return ""
+
+
+def _text(shape: tuple[Int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _find_outputs(s: Stages, groups: list[Group], owner: dict[str, int]) -> None:

@@ -21,6 +21,7 @@ from pliant.graph.function import Function as GraphFunction
 from pliant.ir.expr import Binary, Expr, Index, Load, Var
 from pliant.ir.node import Node
 from pliant.ir.tensor import Input
+from pliant.loop.printer import HOST_NOTE
 from pliant.loop.stmt import (
     Alloc,
     Buffer,
@@ -84,7 +85,7 @@ class _Host:
         for b in reversed(self.outputs):
             body = Alloc(b, body)
         body = self._prologue(body)
-        return Function(self.graph.name, (*self.params, *self.shapes), (), body)
+        return Function(self.graph.name, (*self.params, *self.shapes), (), body, (HOST_NOTE,))
 
     def _call(self, symbol: str, launch: Launch) -> Stmt:
         args: list[Node] = [self._ref(n) for n in (*launch.inputs, *launch.outputs)]

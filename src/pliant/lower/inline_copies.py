@@ -9,6 +9,7 @@ something other than a comprehension reads, is also kept.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pliant.ir.expr import Expr, Index, Load, Reduce, Select, substitute
@@ -16,7 +17,7 @@ from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import cost_of, is_copy
 from pliant.lower.conditions import always
-from pliant.lower.stages import Stage, Stages, remove_dead
+from pliant.lower.stages import Stages, remove_dead
 from pliant.sym.expr import var
 from pliant.sym.facts import Facts
 
@@ -31,7 +32,7 @@ def inline_copies(s: Stages) -> None:
         if isinstance(tensor, Compute):
             tensor = simplify_indices(through(tensor, bodies), s.facts)
             if tensor is not stage.tensor:
-                s.stages[name] = Stage(name, tensor, stage.op, stage.spans)
+                s.stages[name] = replace(stage, tensor=tensor)
             if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
                 bodies[name] = tensor
     remove_dead(s)

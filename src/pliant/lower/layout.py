@@ -8,11 +8,12 @@ access is an expression, no transposition is inserted; readers just see other st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.lower.access import classify, contraction, is_identity
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
@@ -30,16 +31,20 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
         tensor = stage.tensor
         if name in fixed or not isinstance(tensor, Compute):
             continue
-        wanted = _own_wish(tensor, orders)
+        wanted = stage.note("layout") or _own_wish(tensor, orders)
         if wanted is not None:
             orders[name] = wanted
     readers = _readers(s)
+    loads: dict[str, dict[str, Load]] = {}
     for name in reversed(s.stages):  # backwards: the rest suit their first reader
         tensor = s.stages[name].tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
         for reader in readers.get(name, ()):
-            wanted = _reader_wish(name, s.stages[reader].tensor, orders.get(reader))
+            by = s.stages[reader].tensor
+            if reader not in loads:
+                loads[reader] = _first_loads(by)
+            wanted = _reader_wish(loads[reader].get(name), by, orders.get(reader))
             if wanted is not None:
                 orders[name] = wanted
                 break
@@ -53,6 +58,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     made once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
     stages: dict[str, Stage] = {}
+    copies: dict[tuple[Any, int], str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
         last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
@@ -65,8 +71,9 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
                     continue
                 source = load.source
-                copied = f"{source.name}.last{dim}"
-                if copied not in stages:
+                copied = copies.get((source, dim))
+                if copied is None:
+                    copied = copies[source, dim] = s.fresh(f"{source.name}.last{dim}")
                     copy = compute(source.dims, lambda *i, x=source: x[i])
                     stages[copied] = Stage(copied, copy, "copy", stage.spans)
                     s.types[copied] = Input(copied, source.dtype, source.dims)
@@ -75,7 +82,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 moved[source] = s.types[copied]
             if moved:
                 body = transform(tensor.body, lambda n: n, moved)
-                stage = Stage(name, tensor.replace(body=body), stage.op, stage.spans)
+                stage = replace(stage, tensor=tensor.replace(body=body))
         stages[name] = stage
     s.stages = stages
 
@@ -188,27 +195,33 @@ def _readers(s: Stages) -> dict[str, list[str]]:
     return readers
 
 
-def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None:
-    """Dimensions in the order in which the reader runs through them, where row-major would make
-    it jump."""
-    if not isinstance(reader, Compute):
+def _first_loads(reader: Tensor) -> dict[str, Load]:
+    """The first load of each tensor that the reader loads from, by name."""
+    loads: dict[str, Load] = {}
+    if isinstance(reader, Compute):
+        for node in own_nodes(reader.body):
+            if isinstance(node, Load):
+                loads.setdefault(node.source.name, node)
+    return loads
+
+
+def _reader_wish(load: Load | None, reader: Tensor, order: Order | None) -> Order | None:
+    """Dimensions in the order in which the reader runs through what it loads, where row-major
+    would make it jump."""
+    if load is None or not isinstance(reader, Compute):
         return None
     innermost = _innermost(reader, order)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
-    for node in own_nodes(reader.body):
-        if not (isinstance(node, Load) and node.source.name == name):
-            continue
-        if _runs_along(node, innermost):
+    if _runs_along(load, innermost):
+        return None
+    keys: list[tuple[int, int]] = []
+    for dim, index in enumerate(load.indices):
+        if not isinstance(index, Index):
             return None
-        keys: list[tuple[int, int]] = []
-        for dim, index in enumerate(node.indices):
-            if not isinstance(index, Index):
-                return None
-            at = [place[n] for n in index.int_.names if n in place]
-            keys.append((max(at, default=-1), dim))
-        return tuple(dim for _, dim in sorted(keys))
-    return None
+        at = [place[n] for n in index.int_.names if n in place]
+        keys.append((max(at, default=-1), dim))
+    return tuple(dim for _, dim in sorted(keys))
 
 
 def _innermost(reader: Compute, order: Order | None) -> tuple[str, ...]:

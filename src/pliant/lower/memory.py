@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from pliant.lower.canonical import Launch
 from pliant.lower.pack import product
 from pliant.sym.expr import Int, as_int, ceildiv
 from pliant.sym.facts import Facts
 
-ALIGNMENT = 64
+ALIGNMENT: Final = 64
+MAX_TRIED: Final = 32  # places that are compared with a value's size
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,38 @@ class _Place:
     offset: Int
 
 
+class _Free:
+    """Places that have fallen free, oldest first."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._places: dict[int, _Place] = {}
+        self._by_size: dict[Int, list[_Place]] = {}
+
+    def give(self, place: _Place) -> None:
+        self._places[id(place)] = place
+        self._by_size.setdefault(place.size, []).append(place)
+
+    def take(self, size: Int) -> _Place | None:
+        """A place of the same size, else the first of the latest that is provably larger."""
+        place = next(iter(self._by_size.get(size, ())), None) or self._larger(size)
+        if place is not None:
+            del self._places[id(place)]
+            self._by_size[place.size].remove(place)
+        return place
+
+    def _larger(self, size: Int) -> _Place | None:
+        latest = list(islice(reversed(self._places.values()), MAX_TRIED))
+        return next((p for p in reversed(latest) if self._facts.le(size, p.size)), None)
+
+
 def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Facts) -> MemoryPlan:
     """Place the values in `sizes` (name -> bytes), which launches write and read."""
     last: dict[str, int] = {}
     for k, launch in enumerate(launches):
         for name in (*launch.inputs, *launch.outputs):
             last[name] = k
-    free: list[_Place] = []
+    free = _Free(facts)
     held: dict[str, _Place] = {}
     offsets: dict[str, Int] = {}
     total = as_int(0)
@@ -46,7 +74,7 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
             if name not in sizes:
                 continue
             size = ceildiv(sizes[name], ALIGNMENT) * ALIGNMENT
-            place = _fitting(free, size, facts)
+            place = free.take(size)
             if place is None:
                 place = _Place(size, total)
                 total = total + size
@@ -54,17 +82,8 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
             offsets[name] = place.offset
         for name in dict.fromkeys((*launch.inputs, *launch.outputs)):
             if name in held and last[name] == k:
-                free.append(held.pop(name))
+                free.give(held.pop(name))
     return MemoryPlan(offsets, total)
-
-
-def _fitting(free: list[_Place], size: Int, facts: Facts) -> _Place | None:
-    """Take a free place of the same size, else the first provably larger one."""
-    for same in (True, False):
-        for k, place in enumerate(free):
-            if (place.size is size) if same else facts.le(size, place.size):
-                return free.pop(k)
-    return None
 
 
 def bytes_of(shape: Sequence[Int], element: int) -> Int:

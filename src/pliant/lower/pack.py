@@ -12,7 +12,8 @@ Reduction axes are flattened with the axis that is contiguous in the first opera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pliant.ir.expr import (
     Binary,
@@ -63,24 +64,41 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
     made: dict[Compute, str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        if isinstance(tensor, Compute) and classify(tensor) == "contraction":
+        if isinstance(tensor, Compute) and stage.note("plan") is not None:
+            plans[name] = _plan_before(tensor, stage)
+        elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
             c = contraction(tensor)
             assert c is not None
             c = _ordered(c, tensor, orders.get(name))
             panel, inner, gather = _panel(tensor, c, orders, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
-                packed = made[panel] = f"{name}.packed"
+                packed = made[panel] = s.fresh(f"{name}.packed")
                 stages[packed] = Stage(packed, panel, "pack", stage.spans)
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
             positions = tuple(k for k in c.k if k != inner)
             plans[name] = Plan(c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather)
             tensor = _rewritten(tensor, c, plans[name], s.types[packed], columns)
-            stage = Stage(name, tensor, stage.op, stage.spans)
+            stage = replace(stage, tensor=tensor)
         stages[name] = stage
     s.stages = stages
     return plans
+
+
+def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
+    """What is decided, beside what the rewritten contraction says itself."""
+    axes = (plan.batch, plan.m, plan.n, plan.positions, plan.inner)
+    return ("plan", axes), ("gather", plan.gather)
+
+
+def _plan_before(tensor: Compute, stage: Stage) -> Plan:
+    """The plan of a contraction that is packed already."""
+    body = tensor.body
+    assert isinstance(body, Reduce) and isinstance(body.body, Binary)
+    a_side, b_side = body.body.a, body.body.b
+    assert isinstance(b_side, Load)
+    return Plan(*stage.note("plan"), a_side, b_side.source.name, stage.note("gather"))
 
 
 def inline_into_packs(s: Stages) -> None:

@@ -12,13 +12,15 @@ subexpressions), stages that nobody needs are gone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pliant.base.spans import Span
 from pliant.graph.builder import define
+from pliant.graph.expression import Notes, expression_of
 from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
-from pliant.ir.node import Node, transform
+from pliant.ir.node import Node, exact, transform
 from pliant.ir.tensor import (
     Compute,
     Input,
@@ -35,14 +37,21 @@ from pliant.sym.facts import Facts
 
 @dataclass(frozen=True)
 class Stage:
-    """`name` is defined by `tensor`, whose inputs are placeholders with the names of others."""
+    """`name` is defined by `tensor`, whose inputs are placeholders with the names of others.
+
+    `notes` are what passes have decided before, where the function was lowered so far already."""
 
     name: str
     tensor: Tensor
     op: str
     spans: tuple[Span, ...] = ()
+    notes: Notes = ()
 
-    @property
+    def note(self, name: str) -> Any:
+        """What was decided, or None."""
+        return dict(self.notes).get(name)
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         return tuple(s.name for s in sources(self.tensor))
 
@@ -64,6 +73,13 @@ class Stages:
         """The placeholder of a parameter, weight or stage."""
         return self.types[name]
 
+    def fresh(self, wish: str) -> str:
+        """A name that nothing has, like `wish`."""
+        name, k = wish, 1
+        while name in self.types:
+            name, k = f"{wish}_{k}", k + 1
+        return name
+
 
 def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
     """Split every operator into its comprehensions."""
@@ -75,12 +91,15 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
     known: dict[Tensor, str] = {}
     definitions: dict[Any, tuple[Tensor, ...]] = {}
     for binding in function.bindings:
-        key = (binding.op, tuple(_signature(a) for a in binding.args), repr(binding.attrs))
+        key = (binding.op, tuple(_signature(a) for a in binding.args), exact(binding.attrs))
         tensors = definitions.get(key)
         if tensors is None:
             tensors = define(operators[binding.op], binding.args, binding.attributes())
             definitions[key] = tensors
         operands = _operand_names(binding.args)
+        found = expression_of(binding)
+        notes = () if found is None else found[1]
+        op = dict(notes).get("op", binding.op)
         memo: dict[Node, Any] = {}
         names: dict[Tensor, str] = {}
         finals = {t: v.name for t, v in zip(tensors, binding.outputs, strict=True)}
@@ -93,7 +112,7 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             renamed = _retarget(tensor, memo, name)
             name = known.setdefault(renamed, name)
             if name not in stages:
-                stages[name] = Stage(name, renamed, binding.op, binding.spans)
+                stages[name] = Stage(name, renamed, op, binding.spans, notes)
                 types[name] = Input(name, tensor.dtype, tensor.shape)
             memo[tensor] = renamed if isinstance(renamed, Opaque) else types[name]
             names[tensor] = name

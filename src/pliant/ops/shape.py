@@ -32,6 +32,7 @@ from pliant.ops.reshape import reshape
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, minimum
 
 Index = tuple[Int, ...]
+MAX_JOINED: Final = 64  # operands of one concatenation
 
 
 def moved(
@@ -77,8 +78,14 @@ def _count(start: IntLike, stop: IntLike, step: int) -> Int:
 
 
 def concat(xs: tuple[Tensor, ...], *, axis: int) -> Tensor:
-    """The operands one after the other along `axis`; other dims must be equal."""
+    """The operands one after the other along `axis`; other dims must be equal.
+
+    A kernel reads a limited number of tensors, so many operands are joined in pieces first.
+    """
     same_type(*xs)
+    if len(xs) > MAX_JOINED:
+        pieces = (xs[k : k + MAX_JOINED] for k in range(0, len(xs), MAX_JOINED))
+        return concat(tuple(concat(piece, axis=axis) for piece in pieces), axis=axis)
     first = xs[0]
     check_axis(axis, first.rank)
     requires: list[Requirement] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pliant.graph.expression import EXPRESSION
 from pliant.graph.operator import Operator, operator_table
 from pliant.ops.attention import ATTENTION
 from pliant.ops.conv import CONV
@@ -22,5 +23,5 @@ from pliant.ops.sort import SORT
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, QUANTIZE,
+    SORT, QUANTIZE, (EXPRESSION,),
 )  # fmt: skip

@@ -62,13 +62,17 @@ class Facts:
         Declaring a name again replaces what was declared of it, not what was assumed since.
         """
         store = self._store
-        upper = as_int(max) if isinstance(max, Int | int) else None
+        is_new = store.is_new(name)
+        upper = as_int(max).subs(store.values) if isinstance(max, Int | int) else None
         known = upper.value if upper is not None and upper.is_const else None
         store.put(name, Dim(likely=tuple(likely)).within(min, known, multiple))
         store.uppers.pop(name, None)
         if upper is not None and not upper.is_const:
             store.uppers[name] = upper
-        store.forget()
+        if is_new:
+            store.forget_about(name)
+        else:
+            store.forget()
         if name in store.values:
             self._inherit(store.values[name], store.dims[name], store.uppers.pop(name, None))
 
@@ -89,6 +93,7 @@ class Facts:
             self.assume_divisible(atom.num, atom.den)
         elif name is not None:
             self._solve(zero, name)
+            return
         elif zero.flags:
             # Rewriting with an equation between quotients might not end, but it can prove.
             self._store.nonneg += [zero, -zero]
@@ -236,6 +241,10 @@ class Facts:
         assert solved is not None
         slope, rest = solved
         value = -rest * slope
+        if store.is_new(name):  # a mere abbreviation
+            store.values[name] = value
+            store.forget_about(name)
+            return
         replaced = {name: value}
         upper = store.uppers.pop(name, None)
         store.values = {key: old.subs(replaced) for key, old in store.values.items()}
@@ -252,6 +261,7 @@ class Facts:
             self.assume_le(0, fact)
         for x, by in multiples:
             self.assume_divisible(x, by)
+        store.forget()
 
     def _inherit(self, value: Int, dim: Dim, upper: Int | None) -> None:
         """What was known of a solved variable holds of its value."""

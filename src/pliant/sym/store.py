@@ -71,6 +71,24 @@ class FactStore:
         for memory in (self.intervals, self.lowers, self.signs, self.simplified):
             memory.clear()
 
+    def forget_about(self, name: str) -> None:
+        """Drop the answers that mention a variable, after the first fact about it was added."""
+        for memory in (self.intervals, self.lowers, self.signs, self.simplified):
+            for x in [x for x in memory if name in x.names]:
+                del memory[x]
+
+    def is_new(self, name: str) -> bool:
+        """Whether no fact mentions the variable."""
+        return (
+            name not in self.dims
+            and name not in self.values
+            and not any(name in x.names for x in self.values.values())
+            and not any(name in x.names for x in self.uppers.values())
+            and not any(name in r.rest.names or name in r.lead.names for r in self.rules)
+            and not any(name in x.names for x in self.nonneg)
+            and not any(name in x.names or name in k.names for x, k in self.multiples)
+        )
+
     def copy(self) -> FactStore:
         """An independent store with the same facts."""
         return FactStore(

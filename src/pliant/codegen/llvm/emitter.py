@@ -270,6 +270,8 @@ class Emitter:
                 memory.store(self, buffer, indices, exprs.emit(self, value))
             case For():
                 self._loop(s)
+            case Alloc() if s.buffer.scope.startswith("output"):
+                self._outputs(s)
             case Alloc():
                 self._alloc(s)
             case Let(variable, value, body):
@@ -417,14 +419,23 @@ class Emitter:
             size = ints.emit_uniform(self, _bytes(buffer))
             self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
             inside()
-        elif buffer.scope.startswith("output"):
-            shape = [ints.emit_uniform(self, d) for d in buffer.shape]
-            pointer = context.output(self, int(buffer.scope[6:]), buffer.dtype, shape)
-            self._places[buffer.name] = (buffer, Place(pointer))
-            inside()
         else:
             raise InvalidModelError(f"{buffer.name}: cannot allocate scope {buffer.scope!r} here")
         del self._places[buffer.name]
+
+    def _outputs(self, s: Stmt) -> None:
+        """Many outputs are no deep nest: `prepare` has one for each weight."""
+        opened: list[Buffer] = []
+        while isinstance(s, Alloc) and s.buffer.scope.startswith("output"):
+            b = s.buffer
+            shape = [ints.emit_uniform(self, d) for d in b.shape]
+            pointer = context.output(self, int(b.scope[len("output") :]), b.dtype, shape)
+            self._places[b.name] = (b, Place(pointer))
+            opened.append(b)
+            s = s.body
+        self.statement(s)
+        for b in opened:
+            del self._places[b.name]
 
     def _register(self, buffer: Buffer) -> None:
         count = 1

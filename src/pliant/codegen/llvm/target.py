@@ -66,13 +66,13 @@ def _native_name() -> str:
 
 
 @cache
-def machine(t: Target) -> llvm.TargetMachine:
-    """LLVM's code generator for a target."""
+def machine(t: Target, opt: int = 3) -> llvm.TargetMachine:
+    """LLVM's code generator for a target; with `opt` 0 it takes time linear in the code."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     features = ",".join(f"+{f}" for f in t.features)
     if t.vector_bits == 512:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(t.triple).create_target_machine(
-        cpu="x86-64", features=features, opt=3, reloc="pic", codemodel="small"
+        cpu="x86-64", features=features, opt=opt, reloc="pic", codemodel="small"
     )

@@ -1,4 +1,4 @@
-"""Torch tensors as NumPy arrays: snapshots of parameters, buffers and constants."""
+"""Torch tensors as NumPy arrays: parameters, buffers and constants."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ from pliant.frontend.torch.promote import from_torch
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A contiguous copy: later changes of the tensor do not reach it."""
+    """The tensor's values, contiguous; its very memory where that can be (the compiler copies what
+    it keeps)."""
     from_torch(tensor.dtype)  # raises on types that Pliant lacks
     if tensor.is_quantized or tensor.layout is not torch.strided:
         raise UnsupportedError(f"{tensor.layout} and quantized weights are not supported")
-    plain = (
-        tensor.detach()
-        .cpu()
-        .resolve_conj()
-        .resolve_neg()
-        .clone(memory_format=torch.contiguous_format)
-    )
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return plain.numpy()

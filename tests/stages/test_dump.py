@@ -1,0 +1,133 @@
+"""What PLIANT_DUMP, `emit` and internal failures leave behind, and going on from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pliant
+from pliant import pipeline
+from pliant.base.dtypes import bf16, f32
+from pliant.base.errors import InternalError, InvalidModelError, ResourceError
+from pliant.base.settings import STAGES, Emit
+from pliant.codegen.build import build_kernel
+from pliant.codegen.llvm.target import target
+from pliant.dump import read_stage
+from pliant.graph.builder import Builder
+from pliant.graph.function import Function
+from pliant.ops.table import OPERATORS
+from pliant.sym.expr import var
+from pliant.text import parse_module, to_text
+
+Program = tuple[Function, dict[str, np.ndarray]]
+
+
+@pytest.fixture
+def program() -> Program:
+    """A product with a folded weight, a softmax, a sort (a loop program), a bf16 weight."""
+    rng = np.random.default_rng(0)
+    b = Builder("main", OPERATORS)
+    x = b.param("x", f32, (var("n"), 20))
+    w = b.weight("w", rng.standard_normal((20, 24)).astype(np.float32))
+    scale = b.weight("scale", rng.standard_normal((24,)).astype(bf16.numpy))
+    h = b.call("matmul", x, b.call("neg", w))
+    h = b.call("mul", b.call("softmax", h, axis=1), b.call("cast", scale, to=f32))
+    values, places = b.call("topk", h, axis=1, k=5, largest=True)
+    return b.finish([values, places])
+
+
+def names(folder: Path) -> list[str]:
+    return [p.name for p in sorted(folder.iterdir())]
+
+
+GRAPH = [f"{k:02d}_{name}.py" for k, name in enumerate(
+    ["import", "fission", "views", "layouts", "packing", "split", "groups"])]  # fmt: skip
+
+
+def test_dump(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIANT_DUMP", str(tmp_path / "d"))
+    pliant.compile(program)
+    pliant.compile(program)
+    assert names(tmp_path / "d") == ["000", "001"]
+    folder = tmp_path / "d" / "000"
+    found = names(folder)
+    assert found[:9] == [*GRAPH, "07_kernels.py", "08_host.py"]
+    code = {n[3:-3] for n in found[9:-1] if n.endswith(".ll")}
+    assert found[-1] == "weights.npz" and len(code) == len(found) - 10
+    kernels = parse_module((folder / "07_kernels.py").read_text()).functions
+    assert {"main", "main_prepare", *kernels} < code
+    monkeypatch.delenv("PLIANT_DUMP")
+    for name in found[:9]:
+        text = (folder / name).read_text()
+        compile(text, name, "exec")  # valid Python
+        with np.load(folder / "weights.npz") as stored:
+            weights = {k.partition(":")[2]: stored[k] for k in stored if k.startswith("f32")}
+        weights |= {k: a for k, a in program[1].items() if a.dtype == bf16.numpy}
+        assert to_text(parse_module(text, weights)) == text
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_graph_stages_can_be_compiled(program: Program, tmp_path: Path, name: str) -> None:
+    f = pliant.compile(program, emit=Emit(tmp_path, frozenset(["graph"])))
+    g = pliant.compile(tmp_path / name)
+    for n in (1, 9):
+        x = np.random.default_rng(n).standard_normal((n, 20)).astype(np.float32)
+        for a, b in zip(f(x), g(x), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_kernels_can_be_built_again(program: Program, tmp_path: Path) -> None:
+    pliant.compile(program, emit=Emit(tmp_path, frozenset(STAGES)))
+    kernels = parse_module((tmp_path / "07_kernels.py").read_text()).functions
+    listings = {p.stem[3:]: p.read_text() for p in tmp_path.glob("*.s")}
+    assert kernels.keys() < listings.keys() and {"main", "main_prepare"} < listings.keys()
+    for name, kernel in kernels.items():
+        assert name.encode() in build_kernel(kernel, target()).object
+        assert f"{name}:" in listings[name]
+
+
+def test_an_internal_failure_leaves_a_bundle(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(pipeline, "kernel_program", broken)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
+    with pytest.raises(InternalError, match=r"the stage recipe of k_\w+: KeyError: 'lost'; .* in"):
+        pliant.compile(program)
+    (folder,) = tmp_path.iterdir()
+    assert names(folder) == ["failure.txt", "import.py", "weights.npz"]
+    told = (folder / "failure.txt").read_text()
+    assert "pliant: " in told and "raise KeyError" in told
+    assert read_stage(folder / "import.py")[0] is program[0]
+    with pytest.raises(InternalError, match="KeyError: 'lost'"):
+        pliant.compile(folder / "import.py")
+
+
+def test_checks_name_the_stage(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = program[0].replace(results=(program[0].bindings[-1].outputs[0].replace(name="q"),))
+    monkeypatch.setenv("PLIANT_CHECK", "1")
+    with pytest.raises(InvalidModelError, match="after the stage import: main: q is used but not"):
+        pliant.compile((wrong, program[1]))
+
+
+def test_errors(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("x = 1")
+    with pytest.raises(InvalidModelError, match=r"a.py: line 1: expected a function"):
+        pliant.compile(tmp_path / "a.py")
+    with pytest.raises(InvalidModelError, match=r"b.py: cannot be read"):
+        pliant.compile(tmp_path / "b.py")
+    pliant.compile(program, emit=Emit(tmp_path / "s", frozenset(["graph", "loop"])))
+    with pytest.raises(InvalidModelError, match="no graph function in it to compile"):
+        pliant.compile(tmp_path / "s" / "07_kernels.py")
+    (tmp_path / "s" / "weights.npz").unlink()
+    with pytest.raises(InvalidModelError, match=r"the weight '\w+' is not in the store"):
+        pliant.compile(tmp_path / "s" / GRAPH[0])
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PLIANT_DUMP", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match="cannot write to .*file"):
+        pliant.compile(program)
