@@ -33,6 +33,10 @@ def cases() -> Iterator[Case]:
             yield name, conv, torch.randn(1, channels, side, side)
     up = nn.ConvTranspose2d(64, 32, 2, 2)
     yield "transposed conv 2x2 64 at 56x56", up, torch.randn(1, 64, 56, 56)
+    up = nn.ConvTranspose2d(256, 128, 4, 2, 1)
+    yield "transposed conv 4x4 256 at 14x14", up, torch.randn(1, 256, 14, 14)
+    up = nn.ConvTranspose2d(64, 64, 3, 2, 1, 1)
+    yield "transposed conv 3x3 64 at 28x28", up, torch.randn(1, 64, 28, 28)
     for rows, width in ((128, 384), (1024, 768)):
         yield f"layer norm {rows}x{width}", nn.LayerNorm(width), torch.randn(rows, width)
         yield f"softmax {rows}x{width}", nn.Softmax(-1), torch.randn(rows, width)

@@ -7,30 +7,33 @@ access is an expression, no transposition is inserted; readers just see other st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
-from pliant.lower.access import classify, contraction, is_identity
+from pliant.lower.access import Contraction, classify, contraction, is_identity
+from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
+ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
-def choose_layouts(s: Stages) -> dict[str, Order]:
+def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     """The order of dimensions, outermost first, of every stage's value; parameters, weights and
-    results are row-major."""
+    results are row-major. `wishes` are orders that earlier passes want of some stages."""
     fixed = set(s.results)
-    orders: dict[str, Order] = {}
+    constants = constant_values(s)
+    orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
     for name, stage in s.stages.items():  # forwards: convolutions decide, maps follow
         tensor = stage.tensor
-        if name in fixed or not isinstance(tensor, Compute):
+        if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
-        wanted = _own_wish(tensor, orders)
+        wanted = own_wish(tensor, orders, constants)
         if wanted is not None:
             orders[name] = wanted
     readers = _readers(s)
@@ -39,7 +42,7 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
         for reader in readers.get(name, ()):
-            wanted = _reader_wish(name, s.stages[reader].tensor, orders.get(reader))
+            wanted = _reader_wish(name, s.stages[reader].tensor, orders.get(reader), constants)
             if wanted is not None:
                 orders[name] = wanted
                 break
@@ -52,10 +55,13 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     of a depthwise convolution, an image that comes with its channels first. Copies of weights are
     made once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
+    constants = constant_values(s)
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
+        last = ""
+        if isinstance(tensor, Compute):
+            last = _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and last:
             moved: dict[Node, Any] = {}
             for load in own_nodes(tensor.body):
@@ -80,15 +86,15 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     s.stages = stages
 
 
-def _wanted_last(tensor: Compute, order: Order) -> str:
+def _wanted_last(tensor: Compute, order: Order, constants: Set[str]) -> str:
     """The iterator along which the operands should be contiguous; empty if it does not matter."""
     if not tensor.axes:
         return ""
     kind = classify(tensor)
     if kind == "reduction":
         return tensor.axes[order[-1]].var
-    c = contraction(tensor) if kind == "contraction" else None
-    if c is None or len(c.k) < 2 or not _windowed(tensor):
+    c = contraction(tensor, constants) if kind == "contraction" else None
+    if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
         return ""
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
@@ -96,6 +102,16 @@ def _wanted_last(tensor: Compute, order: Order) -> str:
         if deep and _dim_of(c.a, k) is not None:
             return k
     return ""
+
+
+def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:
+    """Whether the columns are few and lie together, so that all are made in one pass over a."""
+    run = [tensor.axes[d].var for d in order[len(order) - len(c.n) :]]
+    columns = as_int(1)
+    for axis in tensor.axes:
+        if axis.var in c.n:
+            columns = columns * axis.extent
+    return set(run) == set(c.n) and (not columns.is_const or columns.value <= ONE_PASS)
 
 
 def _dim_of(load: Load, name: str) -> int | None:
@@ -116,11 +132,12 @@ def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
     return tuple(strides)
 
 
-def _own_wish(tensor: Compute, orders: Mapping[str, Order]) -> Order | None:
+def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) -> Order | None:
+    """The order that a value wants for what its definition does, given its operands' orders."""
     rank = len(tensor.axes)
     kind = classify(tensor)
     if kind == "contraction":
-        c = contraction(tensor)
+        c = contraction(tensor, constants)
         assert c is not None
         if tensor.axes[-1].var not in c.n and _windowed(tensor):
             return _with_last(tensor, c.n)
@@ -179,12 +196,14 @@ def _readers(s: Stages) -> dict[str, list[str]]:
     return readers
 
 
-def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None:
+def _reader_wish(
+    name: str, reader: object, order: Order | None, constants: Set[str]
+) -> Order | None:
     """Dimensions in the order in which the reader runs through them, where row-major would make
     it jump."""
     if not isinstance(reader, Compute):
         return None
-    innermost = _innermost(reader, order)
+    innermost = _innermost(reader, order, constants)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     for node in own_nodes(reader.body):
@@ -202,9 +221,9 @@ def _reader_wish(name: str, reader: object, order: Order | None) -> Order | None
     return None
 
 
-def _innermost(reader: Compute, order: Order | None) -> tuple[str, ...]:
+def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tuple[str, ...]:
     """The iterators of which one should be contiguous in what the reader reads."""
-    c = contraction(reader)
+    c = contraction(reader, constants)
     if c is not None:
         return c.k
     if not reader.axes:
