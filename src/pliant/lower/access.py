@@ -138,13 +138,16 @@ def _bounded(body: Reduce) -> tuple[Expr, tuple[tuple[str, Int], ...]]:
 def _b_operand(
     sides: tuple[Expr, Expr], own: list[list[str]], outer: list[str], constant: list[bool]
 ) -> int | None:
-    """Which factor is to be packed: a plain load (perhaps cast). Of two plain ones, the constant;
-    then that with fewer iterators of its own (activations have batch and space); then the one that
-    owns the last output axis, so that stores are contiguous."""
+    """Which factor is to be packed: the constant, else a plain load (perhaps cast), else one with
+    a selection around it. Of two alike, that with fewer iterators of its own (activations have
+    batch and space); then the one that owns the last output axis, so that stores are contiguous."""
     plain = [_is_plain(s) for s in sides]
+    selected = [isinstance(s, Select) and _is_plain(s.a) for s in sides]
+    if constant[0] != constant[1] and all(p or q for p, q in zip(plain, selected, strict=True)):
+        return constant.index(True)
+    if not (plain[0] or plain[1]):
+        plain = selected
     if plain[0] and plain[1]:
-        if constant[0] != constant[1]:
-            return constant.index(True)
         if len(own[0]) != len(own[1]):
             return 0 if len(own[0]) < len(own[1]) else 1
         return 0 if outer[-1] in own[0] else 1

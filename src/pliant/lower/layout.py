@@ -59,15 +59,15 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        last = ""
+        last, beside = "", ()
         if isinstance(tensor, Compute):
-            last = _wanted_last(tensor, orders[name], constants)
+            last, beside = _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and last:
             moved: dict[Node, Any] = {}
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in given):
                     continue
-                dim = _dim_of(load, last)
+                dim = _dim_of(load, last, beside)
                 if dim is None or dim == len(load.indices) - 1:
                     continue
                 source = load.source
@@ -86,22 +86,23 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     s.stages = stages
 
 
-def _wanted_last(tensor: Compute, order: Order, constants: Set[str]) -> str:
-    """The iterator along which the operands should be contiguous; empty if it does not matter."""
+def _wanted_last(tensor: Compute, order: Order, constants: Set[str]) -> tuple[str, tuple[str, ...]]:
+    """The iterator along which the operands should be contiguous, and those that may stand beside
+    it; empty if it does not matter."""
     if not tensor.axes:
-        return ""
+        return "", ()
     kind = classify(tensor)
     if kind == "reduction":
-        return tensor.axes[order[-1]].var
+        return tensor.axes[order[-1]].var, ()
     c = contraction(tensor, constants) if kind == "contraction" else None
     if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
-        return ""
+        return "", ()
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
         deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
-        if deep and _dim_of(c.a, k) is not None:
-            return k
-    return ""
+        if deep and _dim_of(c.a, k, c.batch) is not None:
+            return k, c.batch
+    return "", ()
 
 
 def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:
@@ -114,10 +115,11 @@ def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:
     return set(run) == set(c.n) and (not columns.is_const or columns.value <= ONE_PASS)
 
 
-def _dim_of(load: Load, name: str) -> int | None:
-    """The dimension that an iterator alone indexes, if there is one."""
+def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
+    """The dimension that an iterator steps through alone, or with iterators `beside` it."""
     for d, index in enumerate(load.indices):
-        if isinstance(index, Index) and index.int_ is var(name):
+        split = index.int_.linear(name) if isinstance(index, Index) else None
+        if split is not None and split[0] == 1 and split[1].names <= set(beside):
             return d
     return None
 

@@ -157,6 +157,7 @@ def _panel(
         where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), deep)
         value: Expr = substitute(c.b_side, where)
         if bounds:
+            bounds = {k_axes[0]: extents[k_axes[0]]} | bounds  # rows beyond the last run over
             exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
             value = Select(all_of(exist), value, const(0.0, value.dtype))
         if total_n.is_const and total_n.value % columns == 0:

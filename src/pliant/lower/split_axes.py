@@ -4,7 +4,7 @@
     z[o] = max(y[o] + b, 0)             z.split[q, p] = max(y.split[q, p] + b, 0)
                                         z[o] = z.split[o // s, o % s]
 
-What makes a sum worth splitting is said in `phases`. The maps that follow it run over the split
+What makes a sum worth splitting is said in `phases` and `channel_groups`. The maps that follow it run over the split
 axes too, so that they can share its kernel; what is left to the others is a copy, through which
 they read. Since a split value lies in memory as the whole one would, reading it costs nothing.
 """
@@ -18,8 +18,9 @@ from typing import Any
 from pliant.base.dtypes import boolean
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
 from pliant.lower.access import is_copy, is_identity
+from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import needed
 from pliant.lower.layout import Order, own_wish
 from pliant.lower.phases import Phase, phases
@@ -88,11 +89,12 @@ def _split_sum(
     tensor: Compute, facts: Facts, columns: int
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
     found = phases(tensor, aligned=_is_narrow(tensor, columns))
-    by_axis = {f.outer: f for f in found}
-    splits = tuple(
-        _phase_split(by_axis[a.var], a, facts) if a.var in by_axis else None for a in tensor.axes
-    )
-    if not found or not all(
+    groups = channel_groups(tensor, columns)
+    by_axis = {f.outer: _phase_split(f, tensor, facts) for f in found}
+    if groups is not None:
+        by_axis[groups.outer] = Split(as_int(groups.each * groups.together), as_int(0), True)
+    splits = tuple(by_axis.get(a.var) for a in tensor.axes)
+    if not by_axis or not all(
         s is None or s.exact or _stays_inside(tensor, a.var)
         for s, a in zip(splits, tensor.axes, strict=True)
     ):
@@ -101,9 +103,17 @@ def _split_sum(
     assert isinstance(body, Reduce)
     axes, where = _split_space(tensor.axes, splits)
     parts = {a.var: p for a, p in zip(tensor.axes, _remainders(splits), strict=True)}
-    inner = {f.inner: f.position.subs({f.outer: parts[f.outer]}) for f in found}
     term = _assuming(body.body, [f.condition for f in found])
-    term = substitute(term, where | inner)
+    extents = {f.inner: f.extent for f in found}
+    for f in found:
+        where[f.inner] = f.position.subs({f.outer: parts[f.outer]})
+    if groups is not None:
+        extents[groups.inner] = groups.members * groups.together
+        skipped = parts[groups.outer] // groups.each * groups.members
+        where[groups.inner] = var(groups.inner) - skipped
+    term = substitute(term, where)
+    if groups is not None and groups.together > 1:
+        term = _own_channels(term, where[groups.inner], groups)
     bounds = [
         Binary("lt", Index(var(f.inner)), Index(f.count.subs({f.outer: parts[f.outer]})))
         for f in found
@@ -111,14 +121,25 @@ def _split_sum(
     ]
     if bounds:
         term = Select(all_of(bounds), term, const(0, term.dtype))
-    extents = {f.inner: f.extent for f in found}
     reduced = tuple(Axis(a.var, extents.get(a.var, a.extent)) for a in body.axes)
     return Compute("t", axes, Reduce("sum", reduced, term), tensor.requires), splits
 
 
-def _phase_split(phase: Phase, axis: Axis, facts: Facts) -> Split:
+def _own_channels(term: Expr, channel: Int, groups: ChannelGroups) -> Expr:
+    """A product with zeros for the channels of other groups, in the factor that has outputs."""
+    assert isinstance(term, Binary)
+    inside = within(channel, groups.members)
+    sides = [
+        Select(inside, x, const(0, x.dtype)) if _names(x) & channel.names - {groups.inner} else x
+        for x in (term.a, term.b)
+    ]
+    return Binary("mul", *sides)
+
+
+def _phase_split(phase: Phase, tensor: Compute, facts: Facts) -> Split:
     step = as_int(phase.step)
-    exact = phase.shift == 0 and facts.divisible(axis.extent, step)
+    (extent,) = (a.extent for a in tensor.axes if a.var == phase.outer)
+    exact = phase.shift == 0 and facts.divisible(extent, step)
     return Split(step, phase.shift, exact)
 
 
