@@ -16,7 +16,7 @@ from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import Contraction, classify, contraction, is_identity
 from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
