@@ -42,6 +42,10 @@ def cases() -> Iterator[Case]:
         conv = nn.Conv2d(channels, channels, size, 1, size // 2, groups=groups)
         name = f"conv {size}x{size} {channels} in {groups} groups at {side}x{side}"
         yield name, conv, torch.randn(1, channels, side, side)
+    for channels, side, size, stride in ((64, 56, 3, 1), (144, 56, 3, 2), (96, 56, 7, 1)):
+        conv = nn.Conv2d(channels, channels, size, stride, size // 2, groups=channels)
+        name = f"depthwise conv {size}x{size} {channels} at {side}x{side} stride {stride}"
+        yield name, conv, torch.randn(1, channels, side, side)
     for rows, width in ((128, 384), (1024, 768)):
         yield f"layer norm {rows}x{width}", nn.LayerNorm(width), torch.randn(rows, width)
         yield f"softmax {rows}x{width}", nn.Softmax(-1), torch.randn(rows, width)

@@ -1,4 +1,4 @@
-"""Lower one graph function: fission, axes, views, layouts, packing, groups, memory, host."""
+"""Lower one graph function: the passes over its stages in order, then groups, memory, host."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pliant.lower.inline_copies import inline_copies
 from pliant.lower.layout import Order, choose_layouts, relay
 from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
+from pliant.lower.pad_windows import pad_windows
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.sym.facts import Facts
@@ -68,6 +69,7 @@ def lower_function(
     materialise_results(s)
     wishes = split_axes(s, columns)
     inline_copies(s)
+    pad_windows(s)
     orders = choose_layouts(s, wishes)
     relay(s, orders)
     plans = pack_contractions(s, orders, columns)

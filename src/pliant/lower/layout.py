@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from pliant.ir.expr import Index, Load
+from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import Contraction, classify, contraction, is_identity
@@ -20,6 +20,7 @@ from pliant.sym.expr import Int, as_int
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
+MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -29,14 +30,16 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     fixed = set(s.results)
     constants = constant_values(s)
     orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
+    readers = readers_of(s)
     for name, stage in s.stages.items():  # forwards: convolutions decide, maps follow
         tensor = stage.tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
+        if runs_in_rows(name, s, readers, orders):
+            continue
         wanted = own_wish(tensor, orders, constants)
         if wanted is not None:
             orders[name] = wanted
-    readers = _readers(s)
     for name in reversed(s.stages):  # backwards: the rest suit their first reader
         tensor = s.stages[name].tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
@@ -59,15 +62,15 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        last, beside = "", ()
+        wanted = None
         if isinstance(tensor, Compute):
-            last, beside = _wanted_last(tensor, orders[name], constants)
-        if isinstance(tensor, Compute) and last:
+            wanted = _wanted_last(tensor, orders[name], constants)
+        if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in given):
                     continue
-                dim = _dim_of(load, last, beside)
+                dim = _dim_of(load, *wanted)
                 if dim is None or dim == len(load.indices) - 1:
                     continue
                 source = load.source
@@ -86,23 +89,25 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     s.stages = stages
 
 
-def _wanted_last(tensor: Compute, order: Order, constants: Set[str]) -> tuple[str, tuple[str, ...]]:
+def _wanted_last(
+    tensor: Compute, order: Order, constants: Set[str]
+) -> tuple[str, tuple[str, ...]] | None:
     """The iterator along which the operands should be contiguous, and those that may stand beside
-    it; empty if it does not matter."""
+    it; None if it does not matter."""
     if not tensor.axes:
-        return "", ()
+        return None
     kind = classify(tensor)
     if kind == "reduction":
         return tensor.axes[order[-1]].var, ()
     c = contraction(tensor, constants) if kind == "contraction" else None
     if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
-        return "", ()
+        return None
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
         deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
-    return "", ()
+    return None
 
 
 def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:
@@ -160,6 +165,39 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     return None
 
 
+def runs_in_rows(
+    name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
+) -> bool:
+    """Whether a stage is a reduction that steps element by element through row-major operands, or
+    not at all, and only maps lie between it and results. Another order would cost a copy before it
+    and one after it."""
+    tensor = s.stages[name].tensor
+    if not isinstance(tensor, Compute) or classify(tensor) != "reduction" or not tensor.axes:
+        return False
+    last = tensor.axes[-1]
+    if last.extent.is_const and last.extent.value < MIN_ROW:
+        return False
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    moving = [n for n in loads if any(_has(i, last.var) for i in n.indices)]
+    straight = all(n.source.name not in orders and _runs_along(n, (last.var,)) for n in moving)
+    return bool(moving) and straight and _only_maps_follow(name, s, readers)
+
+
+def _has(index: Expr, name: str) -> bool:
+    return not isinstance(index, Index) or name in index.int_.names
+
+
+def _only_maps_follow(name: str, s: Stages, readers: Mapping[str, list[str]]) -> bool:
+    """Whether what is made of a value is results, by maps alone."""
+    for reader in readers.get(name, ()):
+        tensor = s.stages[reader].tensor
+        if not isinstance(tensor, Compute) or tensor.reduce_axes:
+            return False
+        if not _only_maps_follow(reader, s, readers):
+            return False
+    return True
+
+
 def _windowed(tensor: Compute) -> bool:
     """An index that mixes an output axis with a reduction axis: a sliding window."""
     outer = {a.var for a in tensor.axes}
@@ -190,7 +228,8 @@ def _keeps_dims(load: Load, tensor: Compute) -> bool:
     )
 
 
-def _readers(s: Stages) -> dict[str, list[str]]:
+def readers_of(s: Stages) -> dict[str, list[str]]:
+    """The stages that read each value."""
     readers: dict[str, list[str]] = {}
     for name, stage in s.stages.items():
         for source in stage.inputs:

@@ -4,9 +4,10 @@
     z[o] = max(y[o] + b, 0)             z.split[q, p] = max(y.split[q, p] + b, 0)
                                         z[o] = z.split[o // s, o % s]
 
-What makes a sum worth splitting is said in `phases` and `channel_groups`. The maps that follow it run over the split
-axes too, so that they can share its kernel; what is left to the others is a copy, through which
-they read. Since a split value lies in memory as the whole one would, reading it costs nothing.
+What makes a sum worth splitting is said in `phases` and `channel_groups`. The maps that follow it
+run over the split axes too, so that they can share its kernel; what is left to the others is a
+copy, through which they read. Since a split value lies in memory as the whole one would, reading
+it costs nothing.
 """
 
 from __future__ import annotations

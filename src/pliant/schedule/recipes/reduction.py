@@ -56,12 +56,8 @@ class _Reduction:
         else:
             start = extent // block * block
             main = For("jb", extent // block, tile(var("jb") * block, None, UNROLL, "a"))
-            left = extent - start
-            t = var("jt")
-            rest = For(
-                "jt", (left + (self.lanes - 1)) // self.lanes,
-                tile(start + t * self.lanes, extent, 1, "b"),
-            )  # fmt: skip
+            # several vectors here too, though some may be off: one waits for its own sums
+            rest = If(Index(start) < Index(extent), tile(start, extent, UNROLL, "b"))
             body = seq(main, rest)
         rows = product([self.extents[n] for n in outer])
         return self.k.function(parallel_for("p", rows, work, body))
@@ -79,6 +75,8 @@ class _Reduction:
         best = buffer(f"best{tag}", (vectors,), i64, scope="register")
 
         def each(body: Stmt, k: str) -> Stmt:
+            if count is not None:
+                body = If(Index(column) < Index(count), body)
             body = _rename(body, f"u{tag}", f"u{tag}{k}")
             return For(f"u{tag}{k}", as_int(vectors), body, "unrolled")
 
@@ -94,8 +92,6 @@ class _Reduction:
             for o in self.spec.outputs
         ))  # fmt: skip
         body = seq(each(first, "0"), loops, each(done, "2"))
-        if count is not None:
-            body = If(Index(start + lane) < Index(count), body)
         if self.index:
             body = Alloc(best, body)
         return For(f"v{tag}", as_int(self.lanes), Alloc(acc, body), "vectorized")
