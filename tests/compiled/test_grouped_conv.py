@@ -106,3 +106,26 @@ def test_other_types(dtype: torch.dtype) -> None:
     f = pliant.compile(Apply(fn), (tensor(2, 6, 5, 4, dtype=dtype),))
     x = tensor(2, 6, 5, 4, dtype=dtype)
     assert_same(f(x), fn(x), tolerance=1e-2 if dtype is torch.float16 else 1e-9)
+
+
+def test_windows_that_move_by_their_own_size_are_no_groups() -> None:
+    patches, depthwise = tensor(24, 3, 8, 8), tensor(24, 1, 2, 2)
+    fn = lambda x: F.conv2d(F.conv2d(x, patches, stride=8), depthwise, stride=2, groups=24)  # noqa: E731
+    f = pliant.compile(Apply(fn), (tensor(1, 3, 64, 48),))
+    x = tensor(1, 3, 64, 48, seed=1)
+    assert_same(f(x), fn(x), tolerance=1e-4)
+    assert f.explain().count("[contraction]") == 1
+
+
+def test_a_triangular_product() -> None:
+    """A guard that bounds a reduction by an output axis may ask for more than there is."""
+
+    def fn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.tril(a, 2) @ b
+
+    f = pliant.compile(
+        Apply(fn), (tensor(6, 9), tensor(9, 40)), dynamic_shapes=(({0: "n", 1: "k"}, {0: "k"}),)
+    )
+    for n, k in ((1, 1), (3, 7), (20, 5), (4, 0)):
+        a, b = tensor(n, k), tensor(k, 40)
+        assert_same(f(a, b), fn(a, b), tolerance=1e-4)

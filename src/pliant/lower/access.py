@@ -17,7 +17,8 @@ from pliant.base.dtypes import f32
 from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select, const
 from pliant.ir.tensor import Compute, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
 from pliant.lower.conditions import conjuncts
-from pliant.sym.expr import Int, minimum, var
+from pliant.sym.expr import Int, as_int, maximum, minimum, var
+from pliant.sym.facts import Facts
 
 Kind = Literal["copy", "map", "contraction", "reduction", "scan", "scatter", "opaque", "part"]
 
@@ -81,7 +82,7 @@ def contraction(tensor: Compute, constants: Set[str] = frozenset()) -> Contracti
     body = tensor.body
     if not isinstance(body, Reduce) or body.combiner != "sum":
         return None
-    product, bounds = _bounded(body)
+    product, bounds = _bounded(tensor, body)
     if not (isinstance(product, Binary) and product.op == "mul" and product.dtype is f32):
         return None
     sides = (product.a, product.b)
@@ -89,7 +90,7 @@ def contraction(tensor: Compute, constants: Set[str] = frozenset()) -> Contracti
     if loads[0] is None or loads[1] is None:
         return None
     decide = frozenset[str]().union(*(count.names for _, count in bounds))
-    uses = [_names_in(s) | decide for s in sides]
+    uses = [names_in(s) | decide for s in sides]
     outer = [a.var for a in tensor.axes]
     inner = [a.var for a in body.axes]
     if any(not (v in uses[0] and v in uses[1]) for v in inner):
@@ -111,28 +112,40 @@ def contraction(tensor: Compute, constants: Set[str] = frozenset()) -> Contracti
     )  # fmt: skip
 
 
-def _bounded(body: Reduce) -> tuple[Expr, tuple[tuple[str, Int], ...]]:
+def _bounded(tensor: Compute, body: Reduce) -> tuple[Expr, tuple[tuple[str, Int], ...]]:
     """The term of a sum without a guard that only says how many elements of its axes exist, and
     what that says."""
     term, axes = body.body, {var(a.var): a for a in reversed(body.axes)}
     if not (isinstance(term, Select) and term.b is const(0, term.dtype)):
         return term, ()
     bounds: dict[str, Int] = {}
+    whole = as_int(1)  # of axes with one element, which are gone: all of the sum or nothing
     for part in conjuncts(term.cond):
         match part:
             case Binary("lt", Index(at), Index(count)) if not count.names & {
                 a.var for a in body.axes
             }:
                 if at in axes:
-                    bounds[axes[at].var] = count
+                    bounds[axes[at].var] = _clamped(count, tensor, axes[at].extent)
                     continue
-                if at == 0:  # of an axis with one element, which is gone: all or nothing
-                    (*_, last) = body.axes
-                    known = bounds.get(last.var, last.extent)
-                    bounds[last.var] = known * minimum(1, count)
+                if at == 0:
+                    whole = whole * _clamped(count, tensor, as_int(1))
                     continue
         return term, ()
+    if whole != 1:
+        last = body.axes[-1]
+        bounds[last.var] = bounds.get(last.var, last.extent) * whole
     return term.a, tuple(bounds.items())
+
+
+def _clamped(count: Int, tensor: Compute, extent: Int) -> Int:
+    """`count`, from 0 to `extent`."""
+    facts = Facts()
+    for axis in tensor.axes:
+        facts.declare_index(axis.var, axis.extent)
+    if not facts.le(count, extent):
+        count = minimum(count, extent)
+    return count if facts.nonneg(count) else maximum(count, 0)
 
 
 def _b_operand(
@@ -168,7 +181,8 @@ def _only_load(side: Expr) -> Load | None:
     return side if isinstance(side, Load) else None
 
 
-def _names_in(x: Expr) -> frozenset[str]:
+def names_in(x: Expr) -> frozenset[str]:
+    """The iterators and sizes in the indices of a body."""
     names: frozenset[str] = frozenset()
     for node in own_nodes(x):
         if isinstance(node, Index):

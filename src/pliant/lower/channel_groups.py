@@ -15,11 +15,13 @@ number that is not finite spoils the outputs of all groups that share its panel.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from pliant.base.dtypes import f32
 from pliant.ir.expr import Axis, Binary, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.access import names_in
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import Int, var
 
@@ -43,21 +45,23 @@ def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
         return None
     if not (isinstance(body.body, Binary) and body.body.op == "mul"):
         return None
+    both = names_in(body.body.a) & names_in(body.body.b)
     for load in own_nodes(body.body):
         if isinstance(load, Load):
             for index in load.indices:
                 if isinstance(index, Index):
-                    found = _groups(index.int_, tensor, columns)
+                    found = _groups(index.int_, tensor, both, columns)
                     if found is not None:
                         return found
     return None
 
 
-def _groups(index: Int, tensor: Compute, columns: int) -> ChannelGroups | None:
-    """Where `index` is o // e * M + c."""
+def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> ChannelGroups | None:
+    """Where `index` is o // e * M + c, for an o that both factors depend on (a window that moves by
+    its own size looks the same, but for that)."""
     for outer in tensor.axes:
         each = _divisor(index, outer)
-        if not outer.extent.is_const or outer.extent.value % each:
+        if outer.var not in both or not outer.extent.is_const or outer.extent.value % each:
             continue
         groups = outer.extent.value // each
         for inner in tensor.reduce_axes:

@@ -20,7 +20,7 @@ from pliant.base.dtypes import boolean
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
-from pliant.lower.access import is_copy, is_identity
+from pliant.lower.access import is_copy, is_identity, names_in
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import needed
 from pliant.lower.layout import Order, own_wish
@@ -131,7 +131,7 @@ def _own_channels(term: Expr, channel: Int, groups: ChannelGroups) -> Expr:
     assert isinstance(term, Binary)
     inside = within(channel, groups.members)
     sides = [
-        Select(inside, x, const(0, x.dtype)) if _names(x) & channel.names - {groups.inner} else x
+        Select(inside, x, const(0, x.dtype)) if names_in(x) & channel.names - {groups.inner} else x
         for x in (term.a, term.b)
     ]
     return Binary("mul", *sides)
@@ -150,15 +150,11 @@ def _is_narrow(tensor: Compute, columns: int) -> bool:
     assert isinstance(body, Reduce)
     if not (isinstance(body.body, Binary) and body.body.op == "mul"):
         return False
-    sides = [_names(body.body.a), _names(body.body.b)]
+    sides = [names_in(body.body.a), names_in(body.body.b)]
     own = [[a.extent for a in tensor.axes if a.var in x - y] for x, y in (sides, sides[::-1])]
     return any(
         len(extents) == 1 and extents[0].is_const and extents[0].value < columns for extents in own
     )
-
-
-def _names(x: Expr) -> frozenset[str]:
-    return frozenset().union(*(n.int_.names for n in own_nodes(x) if isinstance(n, Index)))
 
 
 def _stays_inside(tensor: Compute, name: str) -> bool:
