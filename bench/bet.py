@@ -33,6 +33,19 @@ def cases() -> Iterator[Case]:
             yield name, conv, torch.randn(1, channels, side, side)
     up = nn.ConvTranspose2d(64, 32, 2, 2)
     yield "transposed conv 2x2 64 at 56x56", up, torch.randn(1, 64, 56, 56)
+    up = nn.ConvTranspose2d(256, 128, 4, 2, 1)
+    yield "transposed conv 4x4 256 at 14x14", up, torch.randn(1, 256, 14, 14)
+    up = nn.ConvTranspose2d(64, 64, 3, 2, 1, 1)
+    yield "transposed conv 3x3 64 at 28x28", up, torch.randn(1, 64, 28, 28)
+    for channels, groups, side in ((128, 32, 56), (512, 32, 14), (1024, 32, 7), (240, 3, 28)):
+        size = 1 if groups == 3 else 3
+        conv = nn.Conv2d(channels, channels, size, 1, size // 2, groups=groups)
+        name = f"conv {size}x{size} {channels} in {groups} groups at {side}x{side}"
+        yield name, conv, torch.randn(1, channels, side, side)
+    for channels, side, size, stride in ((64, 56, 3, 1), (144, 56, 3, 2), (96, 56, 7, 1)):
+        conv = nn.Conv2d(channels, channels, size, stride, size // 2, groups=channels)
+        name = f"depthwise conv {size}x{size} {channels} at {side}x{side} stride {stride}"
+        yield name, conv, torch.randn(1, channels, side, side)
     for rows, width in ((128, 384), (1024, 768)):
         yield f"layer norm {rows}x{width}", nn.LayerNorm(width), torch.randn(rows, width)
         yield f"softmax {rows}x{width}", nn.Softmax(-1), torch.randn(rows, width)

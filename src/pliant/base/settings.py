@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-
 STAGES: Final = ("graph", "loop", "host", "llvm", "asm")  # kinds that can be written
 DUMPED: Final = frozenset(STAGES) - {"asm"}  # those that PLIANT_DUMP writes
 

@@ -88,9 +88,7 @@ def source_model(path: Path) -> Any:
         raise InvalidModelError(f"{path}: torch.export.load cannot read it: {first}") from e
 
 
-def compile_file(
-    path: Path, options: argparse.Namespace, emit: Emit | None = None
-) -> Compiled:
+def compile_file(path: Path, options: argparse.Namespace, emit: Emit | None = None) -> Compiled:
     """Compile a model's file, with progress; `emit` as in `pliant.compile`."""
     warn_of_cache()
     with progress(f"compile {path.name}") as report:

@@ -109,8 +109,9 @@ def outline(
     plan = plans.get(group.members[0].name)
     if plan is not None:
         plan = replace(
-            plan, a_side=_rename_expr(plan.a_side, renamed, sizes), packed=names[plan.packed]
-        )
+            plan, a_side=_rename_expr(plan.a_side, renamed, sizes), packed=names[plan.packed],
+            bounds=tuple((name, sizes.rename(count)) for name, count in plan.bounds),
+        )  # fmt: skip
     spec = Spec(
         group.kind, tuple(sizes.rename(d) for d in group.space), group.order, group.rows, canon,
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,

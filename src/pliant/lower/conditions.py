@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pliant.ir.expr import Binary, Const, Expr, Index, Unary
+from collections.abc import Iterator
+
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Select, Unary, const
 from pliant.sym.facts import Facts
 
 
@@ -41,3 +43,25 @@ def simplify_condition(cond: Expr, facts: Facts) -> Expr:
             return a
         return cond if (a, b) == (cond.a, cond.b) else Binary("and", a, b)
     return cond
+
+
+def conjuncts(cond: Expr) -> Iterator[Expr]:
+    """The parts of a conjunction."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        yield from conjuncts(cond.a)
+        yield from conjuncts(cond.b)
+    else:
+        yield cond
+
+
+def needed(term: Expr) -> Iterator[Expr]:
+    """Conditions without which a term of a sum is zero."""
+    match term:
+        case Select(cond, a, b) if b is const(0, b.dtype):
+            yield from conjuncts(cond)
+            yield from needed(a)
+        case Binary("mul", a, b):
+            yield from needed(a)
+            yield from needed(b)
+        case Cast(_, a):
+            yield from needed(a)

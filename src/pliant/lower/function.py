@@ -1,4 +1,4 @@
-"""Lower one graph function: fission, views, layouts, packing, groups, kernels, memory, host."""
+"""Lower one graph function: the passes over its stages in order, then groups, memory, host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.expr import Index, Load
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Input, compute
 from pliant.loop.stmt import Function
 from pliant.lower.as_graph import (
     Decisions,
@@ -20,12 +20,15 @@ from pliant.lower.as_graph import (
     split_functions,
 )
 from pliant.lower.canonical import Launch, Spec, outline
+from pliant.lower.constants import constant_values
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
 from pliant.lower.layout import Order, choose_layouts, relay
 from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
+from pliant.lower.pad_windows import pad_windows
+from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.sym.facts import Facts
 
@@ -84,15 +87,19 @@ def lower_function(
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
     watch("fission", lambda: [as_function(s, decided)])
+    wishes = split_axes(s, columns)
+    watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    pad_windows(s)
     watch("views", lambda: [as_function(s, decided)])
-    decided.orders = orders = choose_layouts(s)
+    decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
     decided.plans = plans = pack_contractions(s, orders, columns)
     inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
-    early = _constant_stages(s)
+    constants = constant_values(s)
+    early = {n for n in s.stages if n in constants}
     prepared = _crossing(s, early)
     parts = [_part(s, {n: st for n, st in s.stages.items() if n not in early}, s.results)]
     if early:
@@ -134,35 +141,6 @@ def materialise_results(s: Stages) -> None:
         s.types[copied] = Input(copied, source.dtype, source.dims)
         results.append(copied)
     s.results = tuple(results)
-
-
-def _constant_stages(s: Stages) -> set[str]:
-    """Stages that depend on weights alone, and on no symbol."""
-    known = {v.name for v, _ in s.weights}
-    out: set[str] = set()
-    for name, stage in s.stages.items():
-        constant = all(i in known or i in out for i in stage.inputs)
-        fixed = not any(d.names for d in stage.tensor.shape) and not _symbolic(stage)
-        if constant and stage.inputs and fixed and name not in s.results:
-            out.add(name)
-    return out
-
-
-def _symbolic(stage: Stage) -> bool:
-    tensor = stage.tensor
-    if not isinstance(tensor, Compute):
-        return True
-    return any(a.extent.names for a in tensor.reduce_axes) or any(
-        n.startswith("_") is False for n in _index_names(tensor)
-    )
-
-
-def _index_names(tensor: Compute) -> set[str]:
-    from_indices: set[str] = set()
-    for node in own_nodes(tensor.body):
-        if isinstance(node, Index):
-            from_indices |= node.int_.names
-    return from_indices
 
 
 def _crossing(s: Stages, early: set[str]) -> tuple[str, ...]:

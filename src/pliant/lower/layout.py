@@ -7,34 +7,40 @@ access is an expression, no transposition is inserted; readers just see other st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any, Final
 
-from pliant.ir.expr import Index, Load
+from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
-from pliant.lower.access import classify, contraction, is_identity
+from pliant.lower.access import Contraction, classify, contraction, is_identity
+from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
+MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
+ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
-def choose_layouts(s: Stages) -> dict[str, Order]:
+def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     """The order of dimensions, outermost first, of every stage's value; parameters, weights and
-    results are row-major."""
+    results are row-major. `wishes` are orders that earlier passes want of some stages."""
     fixed = set(s.results)
-    orders: dict[str, Order] = {}
+    constants = constant_values(s)
+    orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
+    readers = readers_of(s)
     for name, stage in s.stages.items():  # forwards: convolutions decide, maps follow
         tensor = stage.tensor
-        if name in fixed or not isinstance(tensor, Compute):
+        if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
-        wanted = stage.note("layout") or _own_wish(tensor, orders)
+        wanted = stage.note("layout")
+        if wanted is None and not runs_in_rows(name, s, readers, orders):
+            wanted = own_wish(tensor, orders, constants)
         if wanted is not None:
             orders[name] = wanted
-    readers = _readers(s)
     loads: dict[str, dict[str, Load]] = {}
     for name in reversed(s.stages):  # backwards: the rest suit their first reader
         tensor = s.stages[name].tensor
@@ -44,7 +50,7 @@ def choose_layouts(s: Stages) -> dict[str, Order]:
             by = s.stages[reader].tensor
             if reader not in loads:
                 loads[reader] = _first_loads(by)
-            wanted = _reader_wish(loads[reader].get(name), by, orders.get(reader))
+            wanted = _reader_wish(loads[reader].get(name), by, orders.get(reader), constants)
             if wanted is not None:
                 orders[name] = wanted
                 break
@@ -57,17 +63,20 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     of a depthwise convolution, an image that comes with its channels first. Copies of weights are
     made once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
+    constants = constant_values(s)
     stages: dict[str, Stage] = {}
     copies: dict[tuple[Any, int], str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        last = _wanted_last(tensor, orders[name]) if isinstance(tensor, Compute) else ""
-        if isinstance(tensor, Compute) and last:
+        wanted = None
+        if isinstance(tensor, Compute):
+            wanted = _wanted_last(tensor, orders[name], constants)
+        if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in given):
                     continue
-                dim = _dim_of(load, last)
+                dim = _dim_of(load, *wanted)
                 if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
                     continue
                 source = load.source
@@ -87,22 +96,25 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     s.stages = stages
 
 
-def _wanted_last(tensor: Compute, order: Order) -> str:
-    """The iterator along which the operands should be contiguous; empty if it does not matter."""
+def _wanted_last(
+    tensor: Compute, order: Order, constants: Set[str]
+) -> tuple[str, tuple[str, ...]] | None:
+    """The iterator along which the operands should be contiguous, and those that may stand beside
+    it; None if it does not matter."""
     if not tensor.axes:
-        return ""
+        return None
     kind = classify(tensor)
     if kind == "reduction":
-        return tensor.axes[order[-1]].var
-    c = contraction(tensor) if kind == "contraction" else None
-    if c is None or len(c.k) < 2 or not _windowed(tensor):
-        return ""
+        return tensor.axes[order[-1]].var, ()
+    c = contraction(tensor, constants) if kind == "contraction" else None
+    if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
+        return None
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
         deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
-        if deep and _dim_of(c.a, k) is not None:
-            return k
-    return ""
+        if deep and _dim_of(c.a, k, c.batch) is not None:
+            return k, c.batch
+    return None
 
 
 def _ends_reduced(load: Load, tensor: Compute) -> bool:
@@ -114,10 +126,21 @@ def _ends_reduced(load: Load, tensor: Compute) -> bool:
     )
 
 
-def _dim_of(load: Load, name: str) -> int | None:
-    """The dimension that an iterator alone indexes, if there is one."""
+def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:
+    """Whether the columns are few and lie together, so that all are made in one pass over a."""
+    run = [tensor.axes[d].var for d in order[len(order) - len(c.n) :]]
+    columns = as_int(1)
+    for axis in tensor.axes:
+        if axis.var in c.n:
+            columns = columns * axis.extent
+    return set(run) == set(c.n) and (not columns.is_const or columns.value <= ONE_PASS)
+
+
+def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
+    """The dimension that an iterator steps through alone, or with iterators `beside` it."""
     for d, index in enumerate(load.indices):
-        if isinstance(index, Index) and index.int_ is var(name):
+        split = index.int_.linear(name) if isinstance(index, Index) else None
+        if split is not None and split[0] == 1 and split[1].names <= set(beside):
             return d
     return None
 
@@ -132,11 +155,12 @@ def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
     return tuple(strides)
 
 
-def _own_wish(tensor: Compute, orders: Mapping[str, Order]) -> Order | None:
+def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) -> Order | None:
+    """The order that a value wants for what its definition does, given its operands' orders."""
     rank = len(tensor.axes)
     kind = classify(tensor)
     if kind == "contraction":
-        c = contraction(tensor)
+        c = contraction(tensor, constants)
         assert c is not None
         if tensor.axes[-1].var not in c.n and _windowed(tensor):
             return _with_last(tensor, c.n)
@@ -155,6 +179,39 @@ def _own_wish(tensor: Compute, orders: Mapping[str, Order]) -> Order | None:
         if order is not None and _keeps_dims(load, tensor):
             return order
     return None
+
+
+def runs_in_rows(
+    name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
+) -> bool:
+    """Whether a stage is a reduction that steps element by element through row-major operands, or
+    not at all, and only maps lie between it and results. Another order would cost a copy before it
+    and one after it."""
+    tensor = s.stages[name].tensor
+    if not isinstance(tensor, Compute) or classify(tensor) != "reduction" or not tensor.axes:
+        return False
+    last = tensor.axes[-1]
+    if last.extent.is_const and last.extent.value < MIN_ROW:
+        return False
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    moving = [n for n in loads if any(_has(i, last.var) for i in n.indices)]
+    straight = all(n.source.name not in orders and _runs_along(n, (last.var,)) for n in moving)
+    return bool(moving) and straight and _only_maps_follow(name, s, readers)
+
+
+def _has(index: Expr, name: str) -> bool:
+    return not isinstance(index, Index) or name in index.int_.names
+
+
+def _only_maps_follow(name: str, s: Stages, readers: Mapping[str, list[str]]) -> bool:
+    """Whether what is made of a value is results, by maps alone."""
+    for reader in readers.get(name, ()):
+        tensor = s.stages[reader].tensor
+        if not isinstance(tensor, Compute) or tensor.reduce_axes:
+            return False
+        if not _only_maps_follow(reader, s, readers):
+            return False
+    return True
 
 
 def _windowed(tensor: Compute) -> bool:
@@ -187,7 +244,8 @@ def _keeps_dims(load: Load, tensor: Compute) -> bool:
     )
 
 
-def _readers(s: Stages) -> dict[str, list[str]]:
+def readers_of(s: Stages) -> dict[str, list[str]]:
+    """The stages that read each value."""
     readers: dict[str, list[str]] = {}
     for name, stage in s.stages.items():
         for source in stage.inputs:
@@ -205,12 +263,14 @@ def _first_loads(reader: Tensor) -> dict[str, Load]:
     return loads
 
 
-def _reader_wish(load: Load | None, reader: Tensor, order: Order | None) -> Order | None:
+def _reader_wish(
+    load: Load | None, reader: Tensor, order: Order | None, constants: Set[str]
+) -> Order | None:
     """Dimensions in the order in which the reader runs through what it loads, where row-major
     would make it jump."""
     if load is None or not isinstance(reader, Compute):
         return None
-    innermost = _innermost(reader, order)
+    innermost = _innermost(reader, order, constants)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     if _runs_along(load, innermost):
@@ -224,9 +284,9 @@ def _reader_wish(load: Load | None, reader: Tensor, order: Order | None) -> Orde
     return tuple(dim for _, dim in sorted(keys))
 
 
-def _innermost(reader: Compute, order: Order | None) -> tuple[str, ...]:
+def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tuple[str, ...]:
     """The iterators of which one should be contiguous in what the reader reads."""
-    c = contraction(reader)
+    c = contraction(reader, constants)
     if c is not None:
         return c.k
     if not reader.axes:

@@ -28,12 +28,13 @@ from pliant.ir.expr import (
     substitute,
 )
 from pliant.ir.node import transform
-from pliant.ir.tensor import Compute, Input, compute
+from pliant.ir.tensor import Compute, Input, all_of, compute
 from pliant.lower.access import Contraction, classify, contraction
+from pliant.lower.constants import constant_values
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.stages import Stage, Stages, remove_dead
-from pliant.sym.expr import Int, as_int, ceildiv, var
+from pliant.sym.expr import Int, as_int, ceildiv, maximum, var
 from pliant.sym.facts import Facts
 
 MIN_INNER = 8  # shorter contiguous runs of the first operand are gathered into a tile first
@@ -44,7 +45,9 @@ class Plan:
     """How a packed contraction is run.
 
     `positions` then `inner` are the reduction axes in the order of the panel's rows. With `gather`
-    the first operand is evaluated into a dense tile; else it is read in place, row by row.
+    the first operand is evaluated into a dense tile; else it is read in place, row by row. Of the
+    reduction axes in `bounds` only so many elements exist, by batch axes; panels are as deep as
+    the longest, and those of the others end early.
     """
 
     batch: tuple[str, ...]
@@ -55,6 +58,11 @@ class Plan:
     a_side: Expr
     packed: str
     gather: bool
+    bounds: tuple[tuple[str, Int], ...] = ()
+
+    def existing(self, extents: Mapping[str, Int], batch: Mapping[str, Int]) -> dict[str, Int]:
+        """The extents of the axes at one place of the batch."""
+        return dict(extents) | {name: count.subs(batch) for name, count in self.bounds}
 
 
 def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
@@ -62,14 +70,15 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
+    constants = constant_values(s)
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute) and stage.note("plan") is not None:
             plans[name] = _plan_before(tensor, stage)
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
-            c = contraction(tensor)
+            c = contraction(tensor, constants)
             assert c is not None
-            c = _ordered(c, tensor, orders.get(name))
+            c = _ordered(c, tensor, orders[name], columns)
             panel, inner, gather = _panel(tensor, c, orders, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -78,7 +87,9 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
             positions = tuple(k for k in c.k if k != inner)
-            plans[name] = Plan(c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather)
+            plans[name] = Plan(
+                c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather, c.bounds
+            )  # fmt: skip
             tensor = _rewritten(tensor, c, plans[name], s.types[packed], columns)
             stage = replace(stage, tensor=tensor)
         stages[name] = stage
@@ -123,16 +134,24 @@ def inline_into_packs(s: Stages) -> None:
     remove_dead(s)
 
 
-def _ordered(c: Contraction, tensor: Compute, order: Order | None) -> Contraction:
-    """Axes in the order in which the output lies in memory."""
-    if order is None:
-        return c
+def _ordered(c: Contraction, tensor: Compute, order: Order, columns: int) -> Contraction:
+    """Axes in the order in which the output lies in memory. Axes of n that are not contiguous with
+    the last are rather batch axes, so that columns are stored as they lie; unless what is left
+    would not fill a panel."""
+    extents = {a.var: a.extent for a in tensor.axes}
+    run = [tensor.axes[d].var for d in order]
+    while run and not set(run) <= set(c.n):
+        del run[0]
+    width = product([extents[v] for v in run])
+    if run and not (width.is_const and width.value < columns):
+        apart = tuple(v for v in c.n if v not in run)
+        c = replace(c, batch=(*c.batch, *apart), n=tuple(run))
     place = {tensor.axes[d].var: k for k, d in enumerate(order)}
 
     def by(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(names, key=place.__getitem__))
 
-    return Contraction(by(c.batch), by(c.m), by(c.n), c.k, c.a, c.b, c.a_side, c.b_side)
+    return replace(c, batch=by(c.batch), m=by(c.m), n=by(c.n))
 
 
 def _panel(
@@ -151,8 +170,14 @@ def _panel(
         b, (block, k, j) = at[: len(batch)], at[len(batch) :]
         column = block * columns + j
         where = dict(zip(c.batch, b, strict=True))
-        where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), extents)
+        bounds = {name: count.subs(where) for name, count in c.bounds}
+        deep = extents | {name: maximum(count, 1) for name, count in bounds.items()}
+        where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), deep)
         value: Expr = substitute(c.b_side, where)
+        if bounds:
+            bounds = {k_axes[0]: extents[k_axes[0]]} | bounds  # rows beyond the last run over
+            exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
+            value = Select(all_of(exist), value, const(0.0, value.dtype))
         if total_n.is_const and total_n.value % columns == 0:
             return value
         inside = Binary("lt", Index(column), Index(total_n))
@@ -219,12 +244,15 @@ def _mentions(cond: Expr, name: str) -> bool:
 def _rewritten(tensor: Compute, c: Contraction, plan: Plan, packed: Input, columns: int) -> Compute:
     extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
     n = flatten(plan.n, extents)
-    k = flatten((*plan.positions, plan.inner), extents)
+    k = flatten((*plan.positions, plan.inner), plan.existing(extents, {}))
     at = (*(var(b) for b in plan.batch), n // columns, k, n % columns)
     body = tensor.body
     assert isinstance(body, Reduce)
-    product_ = Binary("mul", c.a_side, Load(packed, tuple(as_expr(i) for i in at)))
-    return tensor.replace(body=Reduce("sum", body.axes, product_))
+    term: Expr = Binary("mul", c.a_side, Load(packed, tuple(as_expr(i) for i in at)))
+    if c.bounds:
+        assert isinstance(body.body, Select)
+        term = Select(body.body.cond, term, const(0.0, term.dtype))
+    return tensor.replace(body=Reduce("sum", body.axes, term))
 
 
 def flatten(names: tuple[str, ...], extents: Mapping[str, Int]) -> Int:

@@ -34,6 +34,7 @@ from pliant.loop.stmt import (
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.common import Kernel, let, parallel_for, product, unflatten
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.facts import Facts
 
 BLOCK_TILES: Final = 8  # tiles of a block
 CHUNK_PANELS: Final = 8  # panels of a chunk
@@ -97,6 +98,11 @@ class _Contraction:
         """One chunk of panels for one block of rows."""
         mm = self.mm
         self.batch = unflatten(batch, self.plan.batch, self.extents)
+        self.existing = self.plan.existing(self.extents, self.batch)
+        self.taken = product([self.existing[n] for n in self.plan.positions])
+        self.reach = self.existing[self.plan.inner]
+        if self.plan.gather:
+            self.taken, self.reach = as_int(1), self.taken * self.reach
         first = block * BLOCK_TILES  # tile
         rows_from = first * var("mr")
         height = minimum(self.total_m - rows_from, var("mr") * BLOCK_TILES)
@@ -142,10 +148,14 @@ class _Contraction:
             place = Store(offsets, (Index(i),), Index(i * self.depth))
             return For("row", height, seq(place, fill))
         q = var("q")
-        where = at | unflatten(q, self.plan.positions, self.extents) | {self.plan.inner: as_int(0)}
+        where = at | self._position(q) | {self.plan.inner: as_int(0)}
         offset = self._offset(where)
-        slot = tile * mr * self.positions + q * tile_rows + within
-        return For("row", height, For("q", self.positions, Store(offsets, (Index(slot),), offset)))
+        slot = tile * mr * self.taken + q * tile_rows + within
+        return For("row", height, For("q", self.taken, Store(offsets, (Index(slot),), offset)))
+
+    def _position(self, q: Int) -> dict[str, Int]:
+        divisors = {n: maximum(self.existing[n], 1) for n, _ in self.plan.bounds}
+        return unflatten(q, self.plan.positions, self.existing | divisors)
 
     def _row(self, row: Int) -> dict[str, Int]:
         return self.batch | unflatten(row, self.plan.m, self.extents)
@@ -163,14 +173,13 @@ class _Contraction:
 
     def _fill(self, rows: Buffer, at: dict[str, Int]) -> Stmt:
         """Evaluate one row of the first operand into the dense tile."""
-        names = (*self.plan.positions, self.plan.inner)
-        extent = self.extents[self.plan.inner]
+        extent = self.existing[self.plan.inner]
         q, r = var("q"), var("r")
-        where = at | unflatten(q, self.plan.positions, self.extents) | {self.plan.inner: r}
+        where = at | self._position(q) | {self.plan.inner: r}
         value = self.k.body(self.plan.a_side, where)
         store = Store(rows, (Index(var("row")), Index(q * extent + r)), value)
-        assert names
-        return For("q", self._size(self.plan.positions), For("r", extent, store))
+        trips = product([self.existing[n] for n in self.plan.positions])
+        return For("q", trips, For("r", extent, store))
 
     # -- tiles -----------------------------------------------------------------------------------
 
@@ -189,11 +198,11 @@ class _Contraction:
             a_ref = BufferRef(self.source, tuple(zero for _ in self.source.shape))
         zeros = self._zeros()
         z_ref = BufferRef(tile, (zero, zero)) if zeros is None else BufferRef(zeros, (zero,))
-        o_ref = BufferRef(offsets, (Index(t * mr * self.positions),))
+        o_ref = BufferRef(offsets, (Index(t * mr * self.taken),))
         call = Invoke(
             mm.symbol,
             (a_ref, o_ref, z_ref, b_ref, BufferRef(tile, (zero, zero)), Index(count),
-             Index(self.positions), Index(self.depth), Index(as_int(mm.columns))),
+             Index(self.taken), Index(self.reach), Index(as_int(mm.columns))),
         )  # fmt: skip
         return let("count", count, seq(call, self._epilogue(tile, panel, rows_from + t * mr)))
 
@@ -201,7 +210,10 @@ class _Contraction:
         mm, i = self.mm, var("i")
         j = var("jv") * mm.lanes + var("j")
         column = panel * mm.columns + j
-        where = self._row(first_row + i) | unflatten(column, self.plan.n, self.extents)
+        facts = Facts()  # what is the same for all lanes of a vector shall look it
+        facts.declare_index("j", mm.lanes)
+        columns = unflatten(column, self.plan.n, self.extents)
+        where = self._row(first_row + i) | {n: facts.simplify(x) for n, x in columns.items()}
         at = [where[a] for a in self.axes]
         result = Load(tile, (Index(i), Index(j)))
 

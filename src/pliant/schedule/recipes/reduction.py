@@ -48,7 +48,8 @@ def reduction_recipe(spec: Spec, lanes: int) -> Program:
         extent = p.loop(last).extent
         p = p.fuse(*outer)
         p = p.parallel(p.made[0], grain=grain(extent * work))
-    p, blocks, inner = _wide(p, last, lanes)
+    # Wide for the rest too, though lanes may be off: one vector alone waits for its own sums.
+    p, blocks, inner = vectors(p, last, lanes * WIDE)
     if not outer:
         p = p.parallel(blocks, grain=grain(work * p.loop(inner[0]).extent))
     return vectorize_all(p, inner)
@@ -64,17 +65,3 @@ def _with_accumulators(p: Program, block: str, inside: str = "") -> Program:
     for buffer in dict.fromkeys(s.buffer.name for s in p.stores(block)):
         p = p.shrink_buffer(buffer)
     return p
-
-
-def _wide(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
-    """The loop in vectors of several registers, the rest in vectors of one. Gives the loop over
-    the wide ones, and those to vectorize."""
-    extent, wide = p.loop(loop).extent, lanes * WIDE
-    if extent.is_const and extent.value < wide:
-        return vectors(p, loop, lanes)
-    p = p.split(loop, wide, tail="peel", tail_loop="exact")
-    outer, inner, *rest = p.made
-    if not rest:
-        return p, outer, [inner]
-    p, _, narrow = vectors(p, rest[0], lanes)
-    return p, outer, [inner, *narrow]

@@ -1,0 +1,82 @@
+"""Groups of channels: a product whose operand depends on the quotient of an output axis.
+
+    y[o] = sum_c  x[o // e * M + c] * w[o, c]                               0 <= c < M
+ ->
+    t[g, i] = sum_c  x[g*M + c] * w[g*e + i, c]                             a group a batch
+
+Groups narrower than a panel share one, u at a time, over all their channels together, with zeros
+where a channel is of another group:
+
+    t[g, i] = sum_c  x[g*u*M + c] * (w[g*u*e + i, c - i//e*M] if 0 <= c - i//e*M < M else 0)
+
+which is as much work as panels that are mostly empty, but reads and writes whole vectors. (So a
+number that is not finite spoils the outputs of all groups that share its panel.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from pliant.base.dtypes import f32
+from pliant.ir.expr import Axis, Binary, Index, Load, Reduce
+from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.access import names_in
+from pliant.sym.atoms import DivAtom
+from pliant.sym.expr import Int, var
+
+
+@dataclass(frozen=True)
+class ChannelGroups:
+    """Output axis `outer` is `each` outputs of each group, which sum over the `members` of
+    reduction axis `inner`; `together` groups share a panel."""
+
+    outer: str
+    inner: str
+    each: int
+    members: Int
+    together: int
+
+
+def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
+    """The groups of a product, for panels of `columns`; None where there are none."""
+    body = tensor.body
+    if not isinstance(body, Reduce) or body.combiner != "sum" or body.dtype is not f32:
+        return None
+    if not (isinstance(body.body, Binary) and body.body.op == "mul"):
+        return None
+    both = names_in(body.body.a) & names_in(body.body.b)
+    for load in own_nodes(body.body):
+        if isinstance(load, Load):
+            for index in load.indices:
+                if isinstance(index, Index):
+                    found = _groups(index.int_, tensor, both, columns)
+                    if found is not None:
+                        return found
+    return None
+
+
+def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> ChannelGroups | None:
+    """Where `index` is o // e * M + c, for an o that both factors depend on (a window that moves by
+    its own size looks the same, but for that)."""
+    for outer in tensor.axes:
+        each = _divisor(index, outer)
+        if outer.var not in both or not outer.extent.is_const or outer.extent.value % each:
+            continue
+        groups = outer.extent.value // each
+        for inner in tensor.reduce_axes:
+            depthwise = each == 1 and inner.extent == 1
+            summed = var(outer.var) // each * inner.extent + var(inner.var)
+            if index is summed and not depthwise:
+                together = max(u for u in range(1, max(columns // each, 1) + 1) if groups % u == 0)
+                return ChannelGroups(outer.var, inner.var, each, inner.extent, together)
+    return None
+
+
+def _divisor(index: Int, outer: Axis) -> int:
+    """e, where `index` has the quotient of an axis by e; 1 where it has none."""
+    for _, factors in index.terms():
+        for atom, _ in factors:
+            if isinstance(atom, DivAtom) and atom.num is var(outer.var) and atom.den.is_const:
+                return atom.den.value
+    return 1

@@ -1,0 +1,131 @@
+"""Grouped convolutions as products with the group for a batch, against torch at every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from tests.compiled.torch_cases import tensor
+from tests.compiled.torch_run import Apply
+from tests.frontend.torch.running import assert_same
+
+SIZES = ((1, 1), (1, 4), (5, 7), (16, 2))
+
+
+def check(fn: Any, channels: int, rank: int = 2, sizes: Any = SIZES) -> pliant.Compiled:
+    """The same as torch at all sizes, from one compilation."""
+    dims = {0: "n"} | {2 + d: f"d{d}" for d in range(rank)}
+    f = pliant.compile(
+        Apply(fn), (tensor(3, channels, *((6, 8, 7)[:rank])),), dynamic_shapes=((dims,),)
+    )
+    for n in (0, 1, 2):
+        for size in sizes:
+            x = tensor(n, channels, *size)
+            assert_same(f(x), fn(x), tolerance=1e-4)
+    return f
+
+
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [
+    (64, 64, 2), (12, 80, 2), (39, 120, 3),  # a group a batch
+    (32, 32, 8), (48, 24, 6), (6, 20, 2), (32, 16, 16), (16, 48, 16),  # several in a panel
+    (35, 70, 7), (24, 132, 12), (9, 9, 3),  # numbers that do not fit
+])  # fmt: skip
+@pytest.mark.parametrize(("kernel", "options"), [
+    (1, {}), (3, {"padding": 1}), ((3, 2), {"stride": 2, "padding": (2, 1), "dilation": (2, 1)}),
+])  # fmt: skip
+def test_groups(channels: int, outputs: int, groups: int, kernel: Any, options: Any) -> None:
+    k = (kernel, kernel) if isinstance(kernel, int) else kernel
+    weight, bias = tensor(outputs, channels // groups, *k), tensor(outputs)
+    f = check(lambda x: F.conv2d(x, weight, bias, groups=groups, **options), channels)
+    assert "[contraction]" in f.explain()
+    assert "[reduction]" not in f.explain()
+
+
+@pytest.mark.parametrize(("rank", "groups"), [(1, 4), (1, 2), (3, 4)])
+def test_other_ranks(rank: int, groups: int) -> None:
+    weight, bias = tensor(72, 32 // groups, *(3,) * rank), tensor(72)
+    conv = F.conv1d if rank == 1 else F.conv3d
+    sizes = ((1,), (9,), (40,)) if rank == 1 else ((1, 1, 1), (2, 3, 4))
+    check(lambda x: conv(x, weight, bias, padding=1, groups=groups), 32, rank, sizes)
+
+
+def test_a_block_is_fused_and_laid_out_like_any_other() -> None:
+    first, grouped, last = tensor(32, 20, 1, 1), tensor(32, 8, 3, 3), tensor(20, 32, 1, 1)
+    scale, shift = tensor(32).view(-1, 1, 1), tensor(32, seed=3).view(-1, 1, 1)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, first).relu()
+        y = (F.conv2d(y, grouped, padding=1, groups=4) * scale + shift).relu()
+        return (F.conv2d(y, last) + x).relu()
+
+    f = check(block, 20)
+    assert f.explain().count("[contraction]") == 3
+
+
+def test_channels_are_shuffled_between_groups() -> None:
+    first, second = tensor(24, 4, 1, 1), tensor(48, 8, 1, 1)
+
+    def shuffle(x: torch.Tensor) -> torch.Tensor:
+        y = F.channel_shuffle(F.conv2d(x, first, groups=3), 3)
+        return F.conv2d(y, second, groups=3)
+
+    check(shuffle, 12)
+
+
+def test_transposed() -> None:
+    """Divisions under a condition too, which LLVM's own vectorizer gets wrong (`llvm.compile`)."""
+    weight = tensor(48, 20, 4, 3)
+    fn = lambda x: F.conv_transpose2d(x, weight, stride=2, padding=1, groups=4)  # noqa: E731
+    f = pliant.compile(
+        Apply(fn), (tensor(2, 48, 6, 5),), dynamic_shapes=(({2: "h", 3: "w"},),)
+    )  # fmt: skip
+    for h, w in SIZES[2:]:
+        x = tensor(2, 48, h, w)
+        assert_same(f(x), fn(x), tolerance=1e-4)
+
+
+def test_weights_that_come_with_the_call() -> None:
+    fn = lambda x, w: F.conv2d(x, w, padding=1, groups=4)  # noqa: E731
+    w = tensor(32, 8, 3, 3)
+    f = pliant.compile(
+        Apply(fn), (tensor(2, 32, 6, 5), w), dynamic_shapes=(({2: "h", 3: "w"}, None),)
+    )  # fmt: skip
+    for h, width in SIZES:
+        x = tensor(2, 32, h, width)
+        assert_same(f(x, w), fn(x, w), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_other_types(dtype: torch.dtype) -> None:
+    weight = tensor(6, 2, 3, 3, dtype=dtype)
+    fn = lambda x: F.conv2d(x, weight, padding=1, groups=3)  # noqa: E731
+    f = pliant.compile(Apply(fn), (tensor(2, 6, 5, 4, dtype=dtype),))
+    x = tensor(2, 6, 5, 4, dtype=dtype)
+    assert_same(f(x), fn(x), tolerance=1e-2 if dtype is torch.float16 else 1e-9)
+
+
+def test_windows_that_move_by_their_own_size_are_no_groups() -> None:
+    patches, depthwise = tensor(24, 3, 8, 8), tensor(24, 1, 2, 2)
+    fn = lambda x: F.conv2d(F.conv2d(x, patches, stride=8), depthwise, stride=2, groups=24)  # noqa: E731
+    f = pliant.compile(Apply(fn), (tensor(1, 3, 64, 48),))
+    x = tensor(1, 3, 64, 48, seed=1)
+    assert_same(f(x), fn(x), tolerance=1e-4)
+    assert f.explain().count("[contraction]") == 1
+
+
+def test_a_triangular_product() -> None:
+    """A guard that bounds a reduction by an output axis may ask for more than there is."""
+
+    def fn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.tril(a, 2) @ b
+
+    f = pliant.compile(
+        Apply(fn), (tensor(6, 9), tensor(9, 40)), dynamic_shapes=(({0: "n", 1: "k"}, {0: "k"}),)
+    )
+    for n, k in ((1, 1), (3, 7), (20, 5), (4, 0)):
+        a, b = tensor(n, k), tensor(k, 40)
+        assert_same(f(a, b), fn(a, b), tolerance=1e-4)
