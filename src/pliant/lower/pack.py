@@ -55,6 +55,20 @@ class Plan:
     packed: str
     gather: bool
 
+    def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
+        """The shape of the packed operand, for these extents of the axes."""
+        total_n = product([extents[v] for v in self.n])
+        depth = product([extents[v] for v in (*self.positions, self.inner)])
+        batch = (extents[v] for v in self.batch)
+        return (*batch, ceildiv(total_n, columns), depth, as_int(columns))
+
+    def panel_product(self, packed: Input, extents: Mapping[str, Int], columns: int) -> Expr:
+        """What is summed: the first operand times an element of the packed one."""
+        n = flatten(self.n, extents)
+        k = flatten((*self.positions, self.inner), extents)
+        at = (*(var(b) for b in self.batch), n // columns, k, n % columns)
+        return Binary("mul", self.a_side, Load(packed, tuple(as_expr(i) for i in at)))
+
 
 def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name."""
@@ -76,7 +90,7 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
                 orders[packed] = tuple(range(len(panel.axes)))
             positions = tuple(k for k in c.k if k != inner)
             plans[name] = Plan(c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather)
-            tensor = _rewritten(tensor, c, plans[name], s.types[packed], columns)
+            tensor = _rewritten(tensor, plans[name], s.types[packed], columns)
             stage = Stage(name, tensor, stage.op, stage.spans)
         stages[name] = stage
     s.stages = stages
@@ -198,15 +212,12 @@ def _mentions(cond: Expr, name: str) -> bool:
     return found
 
 
-def _rewritten(tensor: Compute, c: Contraction, plan: Plan, packed: Input, columns: int) -> Compute:
+def _rewritten(tensor: Compute, plan: Plan, packed: Input, columns: int) -> Compute:
     extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
-    n = flatten(plan.n, extents)
-    k = flatten((*plan.positions, plan.inner), extents)
-    at = (*(var(b) for b in plan.batch), n // columns, k, n % columns)
     body = tensor.body
     assert isinstance(body, Reduce)
-    product_ = Binary("mul", c.a_side, Load(packed, tuple(as_expr(i) for i in at)))
-    return tensor.replace(body=Reduce("sum", body.axes, product_))
+    value = plan.panel_product(packed, extents, columns)
+    return tensor.replace(body=Reduce("sum", body.axes, value))
 
 
 def flatten(names: tuple[str, ...], extents: Mapping[str, Int]) -> Int:
