@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pliant.base.dtypes import f32
-from pliant.ir.expr import Index
+from pliant.ir.expr import Index, const
 from pliant.loop.stmt import Function, Store, buffer, for_, seq
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
@@ -77,6 +77,62 @@ def test_split_with_a_peeled_tail() -> None:
     exact = p.split("s_i", 4, tail="peel", tail_loop="exact")
     assert "s_i_t < n%4" in outline(exact)
     same(p, exact)
+
+
+def test_split_with_a_clipped_tail() -> None:
+    p = rows()
+    q = p.split("s_i", 4, tail="clip")
+    assert outline(q) == lines("""
+        s_i_0 < (n + 3)//4
+          s_i_1 < min(4, n - 4*s_i_0)
+            s_r < k
+              s(4*s_i_0 + s_i_1, s_r)
+    """)
+    same(p, q)
+    same(p, q.parallel("s_i_0", grain=var("n") + 1))
+    same(p, p.split("s_r", 3, tail="clip"))
+
+
+def test_merge() -> None:
+    p = chain()
+    q = p.merge("a_i", "b_i").merge("a_j", "b_j").merge("a_i", "y_i")
+    assert outline(q) == lines("""
+        scratch a[n, k]
+        scratch b[n, k]
+        a_i < n
+          a_j < k
+            a(a_i, a_j)
+            b(a_i, a_j)
+          y_j < k
+            y(a_i, y_j)
+    """)
+    same(p, q)
+    same(p, q.parallel("a_i"))
+
+
+def test_merge_refuses() -> None:
+    p = chain()
+    with pytest.raises(SchedulingError, match="the second does not come right after"):
+        p.merge("a_i", "y_i")
+    with pytest.raises(SchedulingError, match="they do not stand side by side"):
+        p.merge("a_i", "b_j")
+    with pytest.raises(SchedulingError, match=r"n \+ 2 and n, are not known to be equal"):
+        stencil().merge("t_i", "u_i")
+    with pytest.raises(SchedulingError, match="it is parallel already"):
+        p.parallel("a_i").merge("a_i", "b_i")
+    halves = p.split("a_i", 2).split("b_i", 2)
+    same(p, halves.merge("a_i_0", "b_i_0"))
+    late = plain_pair()
+    with pytest.raises(SchedulingError, match="a statement writes and a statement reads perhaps"):
+        late.merge("i", "j")
+
+
+def plain_pair() -> Program:
+    """a[i] = 1; b[j] = a[j + 1]."""
+    a, b = buffer("a", (n + 1,), f32), buffer("b", (n,), f32)
+    first = for_([("i", n)], Store(a, (Index(var("i")),), const(1.0, f32)))
+    second = for_([("j", n)], Store(b, (Index(var("j")),), a[var("j") + 1]))
+    return program(Function("pair", (a, b), ("n",), seq(first, second)))
 
 
 def test_split_by_a_symbolic_factor() -> None:

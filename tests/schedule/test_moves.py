@@ -11,6 +11,7 @@ from pliant.loop.from_tensor import unscheduled
 from pliant.loop.stmt import Alloc, Function, Store, buffer, for_, seq
 from pliant.schedule.compute_at import check_compute_at
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import Flow
 from pliant.schedule.primitives import program
 from pliant.sym.expr import var
 from tests.schedule.programs import (
@@ -35,6 +36,14 @@ def test_compute_inline() -> None:
     same(p, q)
     same(stencil(), stencil().compute_inline("t"))
     same(p, p.split("a_j", 4).compute_inline("a"))
+
+
+def test_compute_inline_may_keep_the_block() -> None:
+    p = chain()
+    q = p.compute_inline("a", keep=True)
+    assert q.blocks == p.blocks
+    assert [a.buffer.name for a in Flow(q).of_block("b") if not a.write] == ["x"]
+    same(p, q)
 
 
 def test_compute_inline_into_places_that_depend_on_data() -> None:

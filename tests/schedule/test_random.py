@@ -24,7 +24,7 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block"
+    "set_scope pad_block merge merge"
 ).split()
 
 
@@ -37,7 +37,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
     around = list(p.loops(block)) if p.blocks else loops
     match name:
         case "split":
-            tail = draw(st.sampled_from(["mask", "mask", "peel", "exact"]))
+            tail = draw(st.sampled_from(["mask", "mask", "peel", "clip", "exact"]))
             size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1])
             return (loop, draw(size)), {"tail": tail}
         case "reorder":
@@ -45,6 +45,10 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "fuse":
             first = draw(st.integers(0, max(len(around) - 2, 0)))
             return tuple(around[first : first + 2]), {}
+        case "merge":
+            return (loop, draw(st.sampled_from(loops))), {}
+        case "compute_inline":
+            return (block,), {"keep": draw(st.booleans())}
         case "parallel" | "vectorize" | "unroll" | "rfactor" | "blockize" | "add_unit_loop":
             return (loop,), {}
         case "compute_at" | "reverse_compute_at":

@@ -22,6 +22,9 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        return self.name if self.name != "bool" else "boolean"  # a copy is the one of that name
+
     @property
     def bytes(self) -> int:
         """Size of one element in memory (bool takes one byte)."""

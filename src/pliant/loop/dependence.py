@@ -9,12 +9,12 @@ back the number. Everything is proved with symbolic extents; what cannot be prov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pliant.loop.bounds import declare_loops, span
 from pliant.loop.regions import Access
-from pliant.loop.stmt import For
-from pliant.sym.atoms import DivAtom, ModAtom
+from pliant.loop.stmt import For, Nop
+from pliant.sym.atoms import DivAtom, MinAtom, ModAtom
 from pliant.sym.expr import Int, const, rebuild_atom, var
 from pliant.sym.facts import Facts
 
@@ -24,14 +24,16 @@ def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> fro
     element. `facts` hold outside the nest; inner loops are those of the accesses."""
     names = {loop.var for loop in nest}
     around = list(nest)
-    inner_a = [x for x in a.loops if x.var not in names]
-    inner_b = [x for x in b.loops if x.var not in names]
+    inner_a = [_at_most(x) for x in a.loops if x.var not in names]
+    inner_b = [_at_most(x) for x in b.loops if x.var not in names]
     if a.indices is None or b.indices is None:
         return frozenset()
     if a.indices == b.indices and inner_a == inner_b:
         ranges = {x.var: x.extent for x in (*around, *inner_a)}
         inside = declare_loops(facts, (*around, *inner_a))
         known = [i for d in range(len(a.indices)) if (i := a.index(d)) is not None]
+        offset = _offset(a)  # what was fused into one loop is one number here
+        known += [] if offset is None else [offset]
     else:
         ranges = {x.var: x.extent for x in around}
         inside = declare_loops(facts, around)
@@ -41,6 +43,29 @@ def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> fro
             if i is not None and j is not None:
                 known += _outer_parts(i, j, names, inner_a, inner_b, inside)
     return _solve(known, ranges, inside) & names
+
+
+def _offset(a: Access) -> Int | None:
+    """Where in memory; None where that depends on data."""
+    total: Int = const(0)
+    for d, stride in enumerate(a.buffer.strides):
+        index = a.index(d)
+        if index is None:
+            return None
+        total = total + index * stride
+    return total
+
+
+def _at_most(loop: For) -> For:
+    """The loop, or where its extent is the smaller of a constant and what varies (the clipped tile
+    of a split) one of that constant extent: nothing is claimed of more iterations that does not
+    hold for fewer."""
+    atom = loop.extent.sole_atom
+    if isinstance(atom, MinAtom):
+        fixed = [x for x in atom.args if x.is_const]
+        if fixed:
+            return loop.replace(extent=fixed[0], body=Nop())
+    return loop
 
 
 def _outer_parts(
@@ -104,25 +129,23 @@ def _terms(x: Int, names: Iterable[str]) -> list[tuple[Int, Int]]:
 
 def _solve(known: list[Int], ranges: Mapping[str, Int], facts: Facts) -> frozenset[str]:
     """Variables of `ranges` that are functions of the known expressions."""
-    open_names = set(ranges)
-    found: set[Int] = set()
-    work = list(known)
-    while work:
-        x = work.pop()
-        for part in _digits(x, {n: ranges[n] for n in open_names}, facts):
-            if part not in found:
-                found.add(part)
-                work += _rejoined(part, found)
-        solved = {n for n in open_names if var(n) in found}
-        if solved:
-            open_names -= solved
-            work += known
-    return frozenset(set(ranges) - open_names)
+    open_names = {n for n, extent in ranges.items() if extent is not const(1)}
+    found: dict[Int, None] = {}
+    numbers = dict.fromkeys(known)
+    while True:
+        before = len(found), len(numbers), len(open_names)
+        for x in list(numbers):
+            found |= dict.fromkeys(_digits(x, {n: ranges[n] for n in open_names}, found, facts))
+        open_names = {n for n in open_names if var(n) not in found}
+        for part in found:
+            numbers |= dict.fromkeys(_rejoined(part, found))
+        if before == (len(found), len(numbers), len(open_names)):
+            return frozenset(set(ranges) - open_names)
 
 
-def _digits(x: Int, ranges: Mapping[str, Int], facts: Facts) -> list[Int]:
-    """The terms of `x` that are known once `x` is, by mixed radix."""
-    terms = _terms(x, ranges)
+def _digits(x: Int, ranges: Mapping[str, Int], found: Collection[Int], facts: Facts) -> list[Int]:
+    """The terms of `x` that are known once `x` and what was found are, by mixed radix."""
+    terms = [(c, t) for c, t in _terms(x, ranges) if t not in found]
     digits: list[Int] = []
     while terms:
         top = _top_term(terms, ranges, facts)
@@ -154,7 +177,7 @@ def _top_term(
     return None
 
 
-def _rejoined(part: Int, found: set[Int]) -> list[Int]:
+def _rejoined(part: Int, found: Collection[Int]) -> list[Int]:
     """Numbers whose quotient and remainder by the same divisor are both known now."""
     atom = part.sole_atom
     if isinstance(atom, DivAtom) and atom.num % atom.den in found:

@@ -23,9 +23,10 @@ Refuse = Callable[[str], SchedulingError]
 
 
 @primitive
-def compute_inline(p: Program, block: str) -> Program:
-    """The block and its buffer go away; every load of the buffer computes the value instead."""
-    store = check_compute_inline(p, block)
+def compute_inline(p: Program, block: str, *, keep: bool = False) -> Program:
+    """Every load of the buffer computes the value instead; the block and its buffer go away, or
+    stay with `keep` (then the buffer may be a parameter)."""
+    store = check_compute_inline(p, block, keep)
     target = p.block(block)
     places = invert_store(target, store)
     assert places is not None
@@ -35,14 +36,16 @@ def compute_inline(p: Program, block: str) -> Program:
         at |= {i.var: as_expr(0) for i in target.iters if i.var not in at}
         return subst_exprs(store.value, at)
 
+    if keep:
+        return p.with_body(replace_loads(p.function.body, store.buffer, value))
     body = replace_at(p.block_path("compute_inline", block), Nop())
     return p.with_body(without_alloc(replace_loads(body, store.buffer, value), store.buffer))
 
 
-def check_compute_inline(p: Program, block: str) -> Store:
-    """The block is one store, the only one to a buffer of the function's own, at distinct data
-    parallel iterators that are all used; what it reads does not change before it is used. Gives
-    the store."""
+def check_compute_inline(p: Program, block: str, keep: bool = False) -> Store:
+    """The block is one store, the only one to a buffer (of the function's own, unless it is to be
+    kept), at distinct data parallel iterators that are all used; what it reads does not change
+    before it is used. Gives the store."""
     path = p.block_path("compute_inline", block)
     target = path[-1]
     assert isinstance(target, Block)
@@ -56,7 +59,7 @@ def check_compute_inline(p: Program, block: str) -> Store:
         raise refuse("it is more than one store")
     if any(i.kind != "S" for i in target.iters):
         raise refuse("not all of its iterators are data parallel")
-    if store.buffer not in flow.allocated:
+    if store.buffer not in flow.allocated and not keep:
         raise refuse(f"{store.buffer.name} is not a buffer of the function's own")
     places = invert_store(target, store)
     if places is None:

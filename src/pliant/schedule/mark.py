@@ -11,13 +11,21 @@ from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import IntLike, as_int
 
 
 @primitive
-def parallel(p: Program, loop: str) -> Program:
-    """Iterations run on several threads; a loop inside another parallel one runs serially."""
-    check_parallel(p, loop)
-    return _marked(p, "parallel", loop, "parallel")
+def parallel(p: Program, loop: str, *, grain: IntLike | None = None) -> Program:
+    """Iterations run on several threads; a loop inside another parallel one runs serially.
+
+    `grain` is the least number of iterations worth a thread, in terms of the function's sizes.
+    """
+    check_parallel(p, loop, grain)
+    q = _marked(p, "parallel", loop, "parallel")
+    if grain is None:
+        return q
+    path = q.loop_path("parallel", loop)
+    return q.with_body(replace_at(path, path[-1].replace(notes=(("grain", as_int(grain)),))))
 
 
 @primitive
@@ -34,9 +42,13 @@ def unroll(p: Program, loop: str) -> Program:
     return _marked(p, "unroll", loop, "unrolled")
 
 
-def check_parallel(p: Program, loop: str) -> None:
-    """No iteration touches what another one writes."""
+def check_parallel(p: Program, loop: str, grain: IntLike | None = None) -> None:
+    """No iteration touches what another one writes; the grain is known before the loop."""
     target = _serial(p, "parallel", loop)
+    strange = as_int(1 if grain is None else grain).names - set(p.function.sizes)
+    if strange:
+        reason = f"the grain mentions {', '.join(sorted(strange))}, which are not sizes"
+        raise SchedulingError("parallel", f"loop {loop}", reason)
     _check_independent(p, "parallel", target)
     if _inside(p, target, "vectorized"):
         raise SchedulingError("parallel", f"loop {loop}", "it is inside a vectorized loop")

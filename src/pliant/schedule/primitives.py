@@ -16,6 +16,7 @@ from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
+from pliant.schedule.merge import merge
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
@@ -35,6 +36,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
     for fn in (
         split,
         fuse,
+        merge,
         reorder,
         parallel,
         vectorize,

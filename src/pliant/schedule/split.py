@@ -9,6 +9,10 @@ tail="peel":                  for i_0 in range(n//f):
                                       s(f*i_0 + i_1)
                               for i_t in range(f):
                                   s(f*(n//f) + i_t) where f*(n//f) + i_t < n
+
+tail="clip":                  for i_0 in range(ceildiv(n, f)):
+                                  for i_1 in range(min(f, n - f*i_0)):
+                                      s(f*i_0 + i_1)
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, minimum, var
 
-Tail = Literal["mask", "peel", "exact"]
+Tail = Literal["mask", "peel", "clip", "exact"]
 
 
 @primitive
@@ -39,7 +43,8 @@ def split(
 
     "mask" runs whole tiles under a condition, which is left out where it is proved. "peel" runs
     whole tiles without one, then the remainder: `tail_loop` "mask" gives it `factor` iterations
-    under a condition, "exact" just as many as are left. "exact" needs a proof of divisibility.
+    under a condition, "exact" just as many as are left. "clip" makes the last tile shorter, so that
+    the extent of the inner loop depends on the outer one. "exact" needs a proof of divisibility.
     """
     f = as_int(factor)
     check_split(p, loop, f, tail)
@@ -53,8 +58,9 @@ def split(
     body = subst(target.body, {loop: at})
     if tail == "mask" and not exact:
         body = guard(body, less(at, n))
-    trips = ceildiv(n, f) if tail == "mask" else n // f
-    main = For(outer, facts.simplify(trips), For(inner, f, body))
+    trips = n // f if tail == "peel" else ceildiv(n, f)
+    run = minimum(f, n - var(outer) * f) if tail == "clip" and not exact else f
+    main = For(outer, facts.simplify(trips), For(inner, run, body))
     if tail != "peel" or exact:
         return p.with_body(replace_at(path, main), LoopRef(outer), LoopRef(inner))
     copy, _ = copy_of(For(loop, n, target.body), names, "_t")
@@ -87,7 +93,7 @@ def check_split(p: Program, loop: str, factor: Int, tail: Tail) -> None:
         raise SchedulingError("split", place, f"the factor mentions {', '.join(sorted(strange))}")
     if not facts.positive(factor):
         raise SchedulingError("split", place, f"the factor {factor} is not known to be at least 1")
-    if tail not in ("mask", "peel", "exact"):
+    if tail not in ("mask", "peel", "clip", "exact"):
         raise SchedulingError("split", place, f"there is no tail {tail!r}")
     if tail == "exact" and not facts.divisible(target.extent, factor):
         reason = f"{factor} is not known to divide {target.extent}"

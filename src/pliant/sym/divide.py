@@ -1,7 +1,7 @@
 """Floor division and remainder of symbolic integers: the rules that need no facts.
 
     (4*x + 5) // 4  ->  x + 1                  (a*b + c*b) // b  ->  a + c
-    (x // 4) // 8   ->  x // 32                (6*x + 3) % 4     ->  2*(x + 1)%2 + 1
+    (x//4 + y) // n ->  (x + 4*y) // (4*n)     (6*x + 3) % 4     ->  2*(x + 1)%2 + 1
     (x % 32) // 4   ->  (x // 4) % 8           (x % 32) % 4      ->  x % 4
 
 Every divisor, and every factor of one, is assumed to be at least 1 (a constant divisor may be
@@ -187,7 +187,27 @@ def _quotient_atom(num: Int, den: Int) -> Int:
             outer = exact_quotient(atom.den, den)
             if outer is not None:
                 return modulo(floordiv(atom.num, den), outer)
+    inner = _only_quotient(num)
+    if inner is not None:
+        rest = num - num.make({monomial(((inner, 1),)): 1})
+        own = {mono for mono, _ in inner.num.pairs}
+        if not den.is_const or own.issuperset(mono for mono, _ in rest.pairs):
+            return floordiv(inner.num + inner.den * rest, inner.den * den)
     return num.make({monomial(((DivAtom(num, den), 1),)): 1})
+
+
+def _only_quotient(num: Int) -> DivAtom | None:
+    """x // 5, where num is x // 5 + rest and there is one such: what a division of 5*rest + x by
+    5*den comes to, done in two steps."""
+    found: DivAtom | None = None
+    for mono, coefficient in num.pairs:
+        if coefficient == 1 and mono.degree == 1:
+            atom = mono.factors[0][0]
+            if isinstance(atom, DivAtom) and atom.den.is_const:
+                if found is not None:
+                    return None
+                found = atom
+    return found
 
 
 def _remainder_atom(num: Int, den: Int) -> Int:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.contraction import MatmulIntrinsic, contraction_kernel
-from pliant.schedule.recipes.map import map_kernel
+from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.reduction import reduction_kernel
 from pliant.schedule.recipes.row import row_kernel
-from pliant.schedule.recipes.serial import serial_kernel
+from pliant.schedule.recipes.serial import serial_recipe
 
 
 def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
     """The loop program of a kernel."""
     match spec.kind:
         case "map":
-            return map_kernel(spec, lanes)
+            return map_recipe(spec, lanes).function
         case "row":
             return row_kernel(spec, lanes)
         case "reduction":
@@ -23,5 +23,5 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "contraction":
             return contraction_kernel(spec, mm)
         case "serial":
-            return serial_kernel(spec)
+            return serial_recipe(spec).function
     raise AssertionError(spec.kind)

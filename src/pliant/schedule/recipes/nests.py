@@ -1,0 +1,179 @@
+"""Steps that several recipes take: inlining, order, fusing what lies together, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pliant.ir.expr import Expr, Index, Load
+from pliant.ir.node import Node
+from pliant.loop.regions import bindings_of
+from pliant.loop.rewrite import subst
+from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, statements
+from pliant.lower.access import cost_of
+from pliant.lower.canonical import Spec
+from pliant.schedule.program import Program
+from pliant.sym.expr import Int, IntLike, as_int, maximum
+from pliant.sym.facts import Facts
+
+PARALLEL_WORK: Final = 32768  # elementary operations worth a thread of their own
+
+
+def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:
+    """Each map's value is computed again by every reader; those that are outputs stay too."""
+    for name in maps:
+        p = p.compute_inline(name, keep=True) if name in spec.outputs else p.compute_inline(name)
+    return p
+
+
+def in_memory_order(p: Program, spec: Spec, blocks: Sequence[str]) -> tuple[Program, list[str]]:
+    """One nest of loops over the space, in the order in which it lies in memory, around all
+    blocks (which write tensors of the space). Gives the loops, outermost first."""
+    nests: list[list[str]] = []
+    for block in blocks:
+        loops = p.loops(block)[: len(spec.space)]
+        nests.append([loops[d] for d in spec.order])
+        if len(loops) > 1:
+            p = p.reorder(*nests[-1])
+    first, *others = nests
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            p = p.merge(a, b)
+    return p, first
+
+
+def collapse(p: Program, loops: Sequence[str]) -> tuple[Program, list[str]]:
+    """Fuse neighbours (outer a, inner b) where every access moves `extent of b` times as far along
+    a as along b."""
+    kept = list(loops)
+    at = len(kept) - 1
+    while at > 0:
+        outer, inner = kept[at - 1], kept[at]
+        if _one_run(p, outer, inner):
+            p = p.fuse(outer, inner)
+            kept[at - 1 : at + 1] = [p.made[0]]
+        at -= 1
+    return p, kept
+
+
+def _one_run(p: Program, outer: str, inner: str) -> bool:
+    a, b = p.loop(outer), p.loop(inner)
+    if b.extent.is_const and b.extent.value == 0:
+        return False
+    facts = p.inside(p.loop_path("collapse", outer)[:-1])
+    return all(_runs_on(x, a, b, facts) for x in positions(a))
+
+
+def _runs_on(x: Int, a: For, b: For, facts: Facts) -> bool:
+    if a.var not in x.names and b.var not in x.names:
+        return True
+    along_a, along_b = x.linear(a.var), x.linear(b.var)
+    if along_a is None or along_b is None:
+        return False
+    return facts.equal(along_a[0], along_b[0] * b.extent)
+
+
+def positions(root: Stmt) -> list[Int]:
+    """Every element offset of a load or store below, and every integer used as a number, in terms
+    of loops. (What a data-dependent offset depends on is among the integers.)"""
+    found: dict[Int, None] = {}
+    for block in (s for s in statements(root) if isinstance(s, Block)):
+        at = bindings_of(block)
+        for s in statements(block.body):
+            if isinstance(s, Store):
+                _note(subst(s, at), found)
+        if block.where is not None:
+            _note(subst(block.where, at), found)
+    return list(found)
+
+
+def _note(root: Node, found: dict[Int, None]) -> None:
+    stack: list[Node] = [root]
+    seen: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen or isinstance(node, Buffer):
+            continue
+        seen.add(node)
+        match node:
+            case Index(x):
+                found[x] = None
+                continue
+            case Load(source=b, indices=indices) | Store(buffer=b, indices=indices):
+                offset = offset_of(b, indices)
+                if offset is not None:
+                    found[offset] = None
+                    if isinstance(node, Store):
+                        stack.append(node.value)
+                    continue
+        stack += node.children()
+
+
+def offset_of(b: Buffer, indices: Sequence[Expr]) -> Int | None:
+    """The element offset of an access; None where it depends on data."""
+    total = as_int(0)
+    for index, stride in zip(indices, b.strides, strict=True):
+        if not isinstance(index, Index):
+            return None
+        total = total + index.int_ * stride
+    return total
+
+
+def loads_below(root: Stmt) -> list[Int]:
+    """The offsets of all loads below, in terms of loops; not those that depend on data."""
+    out: dict[Int, None] = {}
+    for block in (s for s in statements(root) if isinstance(s, Block)):
+        at = bindings_of(block)
+        for s in statements(block.body):
+            if isinstance(s, Store):
+                for node in _nodes(subst(s.value, at)):
+                    if isinstance(node, Load):
+                        offset = offset_of(node.source, node.indices)
+                        if offset is not None:
+                            out[offset] = None
+    return list(out)
+
+
+def _nodes(root: Node) -> list[Node]:
+    stack, seen = [root], {root}
+    while stack:
+        for child in stack.pop().children():
+            if child not in seen and not isinstance(child, Buffer):
+                seen.add(child)
+                stack.append(child)
+    return list(seen)
+
+
+def work_of(p: Program, blocks: Iterable[str]) -> int:
+    """Elementary operations that the blocks do once each."""
+    total = 0
+    for name in blocks:
+        stores = (s for s in statements(p.block(name).body) if isinstance(s, Store))
+        total += sum(cost_of(s.value) for s in stores)
+    return total
+
+
+def grain(work: IntLike) -> Int:
+    """How many iterations, of about `work` operations each, are worth a thread of their own."""
+    return maximum(1, as_int(PARALLEL_WORK) // maximum(1, work))
+
+
+def vectors(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
+    """The loop in vectors of `lanes`: whole ones, then one with a mask for the rest. One short
+    vector where it is known to be short. Gives the loop over vectors, and those to `vectorize`."""
+    extent = p.loop(loop).extent
+    if extent.is_const and extent.value < lanes:
+        width = 1
+        while width < extent.value:
+            width *= 2
+        p = p.split(loop, width)
+        outer, inner = p.made
+        return p, outer, [inner]
+    p = p.split(loop, lanes, tail="peel")
+    return p, p.made[0], list(p.made[1:])
+
+
+def vectorize_all(p: Program, loops: Iterable[str]) -> Program:
+    for loop in loops:
+        p = p.vectorize(loop)
+    return p

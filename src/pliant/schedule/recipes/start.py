@@ -1,0 +1,37 @@
+"""Where every recipe starts: the unscheduled program of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pliant.ir.expr import Load
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Input, Opaque, OpaqueOutput, Tensor
+from pliant.loop.from_tensor import unscheduled
+from pliant.lower.canonical import Spec
+from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.primitives import program
+from pliant.schedule.program import Program
+from pliant.sym.expr import Int
+
+
+def start(spec: Spec, intrinsics: Iterable[Intrinsic] = ()) -> Program:
+    """Inputs, then outputs, then sizes; a block `t…` for each member, which writes the buffer of
+    the same name. Outputs alias nothing."""
+    made: dict[str, Tensor] = {}
+
+    def link(node: Node) -> Node:
+        if isinstance(node, Load) and node.source.name in made:
+            return Load(made[node.source.name], node.indices)
+        return node
+
+    for name, tensor in spec.members:
+        linked = transform(tensor, link)
+        opaque = isinstance(linked, Opaque | OpaqueOutput)
+        made[name] = linked if opaque else linked.replace(label=name)
+    layouts: dict[Tensor, tuple[Int, ...]] = {i: spec.strides_of(i.label) for i in spec.inputs}
+    layouts |= {made[n]: spec.strides_of(n) for n in spec.outputs}
+    inputs: tuple[Input, ...] = spec.inputs
+    f = unscheduled("kernel", [made[n] for n in spec.outputs], inputs, spec.sizes, layouts)
+    outputs = tuple(b.name for b in f.buffers[len(inputs) :])
+    return program(f.replace(notes=(("noalias", outputs),)), intrinsics=intrinsics)
