@@ -43,7 +43,7 @@ from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.recipes.choose import schedule
-from pliant.schedule.recipes.contraction import MatmulIntrinsic
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.version import VERSION
 
 Progress = Callable[[str, int, int], None]  # phase, done, of

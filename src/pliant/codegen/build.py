@@ -12,6 +12,7 @@ from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.x86.microkernel import MicroKernel
+from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function
 from pliant.runtime.manifest import Site
@@ -34,7 +35,7 @@ def micro_kernel(t: Target) -> MicroKernel:
 
 
 def build_kernel(f: Function, t: Target) -> Built:
-    text, sites = emit_kernel(lower_blocks(f), Options())
+    text, sites = emit_kernel(hoist(lower_blocks(f)), Options())
     return Built(compile_text(text, t), sites)
 
 

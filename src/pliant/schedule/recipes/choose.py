@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
-from pliant.schedule.recipes.contraction import MatmulIntrinsic, contraction_kernel
+from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.reduction import reduction_kernel
 from pliant.schedule.recipes.row import row_kernel
 from pliant.schedule.recipes.serial import serial_recipe
@@ -21,7 +22,7 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "reduction":
             return reduction_kernel(spec, lanes)
         case "contraction":
-            return contraction_kernel(spec, mm)
+            return contraction_recipe(spec, mm).function
         case "serial":
             return serial_recipe(spec).function
     raise AssertionError(spec.kind)
