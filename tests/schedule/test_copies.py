@@ -180,7 +180,7 @@ def test_tensorize_finds_strides() -> None:
 def test_tensorize_tells_why_not() -> None:
     p = with_intrinsics(matmul())
     q = p.split("c_i", 2).split("c_j", 4).reorder("c_i_0", "c_j_0", "c_r", "c_i_1", "c_j_1")
-    with pytest.raises(SchedulingError, match="block c has its init inside"):
+    with pytest.raises(SchedulingError, match="found seq where it has for"):
         q.tensorize("c_r", "gemm_2x4")
     q = q.decompose_reduction("c", "c_r")
     with pytest.raises(SchedulingError, match="found if where it has store"):

@@ -13,12 +13,13 @@ from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.x86.microkernel import MicroKernel
+from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.runtime.manifest import Site
 from pliant.schedule.recipes.choose import schedule
-from pliant.schedule.recipes.contraction import MatmulIntrinsic
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
 
@@ -48,7 +49,7 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
 
 def kernel_text(f: Function) -> tuple[str, tuple[Site, ...]]:
     """A kernel as LLVM IR, and its checks."""
-    return emit_kernel(lower_blocks(f), Options())
+    return emit_kernel(hoist(lower_blocks(f)), Options())
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:

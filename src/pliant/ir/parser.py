@@ -221,6 +221,8 @@ class ExprParser:
                 return self._compare(node, left, operator, right)
             case ast.Subscript(value=ast.Name(id=name), slice=at):
                 return self._load(node, name, at)
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="flat"), slice=at):
+                return self._load(node, name, at, flat=True)
             case ast.Call(func=ast.Name(id=name), keywords=[]):
                 return self._call(node, name)
         raise self.text.error(node, f"{ast.unparse(node)} is not an expression")
@@ -253,10 +255,13 @@ class ExprParser:
             raise self.text.error(node, f"{ast.unparse(node)}: no such comparison")
         return _binary(_OPERATORS[type(operator)], a, b)
 
-    def _load(self, node: ast.expr, name: str, at: ast.expr) -> Expr:
-        if name not in self.scope.sources:
+    def _load(self, node: ast.expr, name: str, at: ast.expr, flat: bool = False) -> Expr:
+        source = self.scope.sources.get(name)
+        if flat:
+            source = getattr(source, "flat", None)
+        if source is None:
             raise self.text.error(node, f"nothing named {name!r} to load from here")
-        return Load(self.scope.sources[name], tuple(self.indices(at)))
+        return Load(source, tuple(self.indices(at)))
 
     def indices(self, at: ast.expr) -> list[Expr]:
         """The indices of `x[i, j]`."""

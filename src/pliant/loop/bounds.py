@@ -13,7 +13,18 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from pliant.loop.stmt import For
-from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
+from pliant.sym.atoms import (
+    ONE,
+    Atom,
+    DivAtom,
+    MaxAtom,
+    MinAtom,
+    ModAtom,
+    VarAtom,
+    common,
+    monomial,
+)
+from pliant.sym.divide import exact_quotient
 from pliant.sym.expr import Int, const, maximum, minimum, rebuild_atom
 from pliant.sym.facts import Facts
 
@@ -30,6 +41,11 @@ def span(x: Int, ranges: Ranges, facts: Facts) -> Span | None:
     """
     if x.names.isdisjoint(ranges):
         return x, x
+    for name in sorted(x.names & ranges.keys()):
+        if not ranges[name].names.isdisjoint(ranges):
+            found = _dependent_span(x, name, ranges, facts)
+            if found is not None:
+                return found
     low: Int = _ZERO
     high: Int = _ZERO
     for coefficient, factors in x.terms():
@@ -38,6 +54,31 @@ def span(x: Int, ranges: Ranges, facts: Facts) -> Span | None:
             return None
         low, high = low + term[0], high + term[1]
     return low, high
+
+
+def _dependent_span(x: Int, name: str, ranges: Ranges, facts: Facts) -> Span | None:
+    """The span where the extent of the loop `name` depends on other loops: its ends are put in
+    before theirs, so that what they have in common cancels.
+
+        8*o + i, i < min(8, n - 8*o)        at most 8*o + (n - 8*o) - 1, which is n - 1
+    """
+    line = x.linear(name)
+    if line is None or not line[0].names.isdisjoint(ranges):
+        return None
+    slope, rest = line
+    if any(name in ranges[other].names for other in x.names & ranges.keys()):
+        return None
+    down = not facts.nonneg(slope)
+    if down and not facts.nonneg(-slope):
+        return None
+    near = span(rest, ranges, facts)
+    atom = ranges[name].sole_atom
+    tops = atom.args if isinstance(atom, MinAtom) else (ranges[name],)
+    spans = [span(rest + slope * (top - 1), ranges, facts) for top in tops]
+    far = [s[0] if down else s[1] for s in spans if s is not None]
+    if near is None or not far:
+        return None
+    return (maximum(*far), near[1]) if down else (near[0], minimum(*far))
 
 
 def _term_span(
@@ -121,7 +162,23 @@ def declare_loops(facts: Facts, loops: Iterable[For]) -> Facts:
         inside.declare_index(loop.var, loop.extent)
         if not inside.positive(loop.extent):
             try:
-                inside.assume_le(1, loop.extent)
+                for part in _implied(loop.extent, inside):
+                    inside.assume_le(1, part)
             except ValueError:  # the loop never runs: anything holds inside
                 continue
     return inside
+
+
+def _implied(x: Int, facts: Facts) -> list[Int]:
+    """Integers that are at least 1 if `x` is: of n*m + n that is n and m + 1; of (n + 7)//8, n."""
+    lead, *others = x.pairs or ((ONE, 0),)
+    if isinstance(lead[0].atom, DivAtom) and lead[1] == 1 and all(m is ONE for m, _ in others):
+        num, den = lead[0].atom.num, lead[0].atom.den
+        more = x - x.make({lead[0]: 1})
+        return [x, num - (1 - more) * den + 1]
+    shared = reduce(common, (mono for mono, _ in x.pairs)) if x.pairs else ONE
+    parts = [x.make({monomial(((atom, 1),)): 1}) for atom, _ in shared.factors]
+    if not parts or not all(facts.nonneg(p) for p in parts):
+        return [x]
+    rest = exact_quotient(x, x.make({shared: 1}))
+    return [x] if rest is None else [*parts, rest]

@@ -173,18 +173,13 @@ def _top_term(
 ) -> int | None:
     """A term whose coefficient is greater than the width of the sum of all others."""
     for k, (coefficient, _) in enumerate(terms):
-        width: Int | None = const(0)
+        rest: Int = const(0)
         for other, (c, t) in enumerate(terms):
-            ends = span(t, ranges, facts) if other != k else (const(0), const(0))
-            if ends is None or width is None:
-                width = None
-                break
-            spread = ends[1] - ends[0]
-            width = width + (spread * c if facts.nonneg(c) else spread * -c)
-            if not facts.nonneg(c) and not facts.nonneg(-c):
-                width = None
-        if width is None:
+            rest = rest + c * t if other != k else rest
+        ends = span(rest, ranges, facts)
+        if ends is None:
             continue
+        width = ends[1] - ends[0]
         if facts.lt(width, coefficient) or facts.lt(width, -coefficient):
             return k
     return None

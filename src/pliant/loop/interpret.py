@@ -31,6 +31,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Flat,
     For,
     Function,
     If,
@@ -221,10 +222,24 @@ class _Translator:
         return place
 
     def _loader(self, source: Any) -> Callable[[Env, tuple[int, ...]], Scalar]:
+        if isinstance(source, Flat):
+            return self._flat_loader(source.buffer)
+
         def load(env: Env, at: tuple[int, ...]) -> Scalar:
             place = self._place(source)
             place.loaded += 1
             return place.memory.flat[_address(source, place, at)]
+
+        return load
+
+    def _flat_loader(self, buffer: Buffer) -> Callable[[Env, tuple[int, ...]], Scalar]:
+        def load(env: Env, at: tuple[int, ...]) -> Scalar:
+            place = self._place(buffer)
+            place.loaded += 1
+            address = place.memory.start + at[0]
+            if not 0 <= address < len(place.memory.flat):
+                raise IndexError(f"{buffer.name}.flat{list(at)} is outside its memory")
+            return place.memory.flat[address]
 
         return load
 

@@ -40,6 +40,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Flat,
     For,
     Function,
     If,
@@ -262,8 +263,10 @@ class _Printer:
             first_name=self._parts,
         )
 
-    def _name(self, buffer: Buffer) -> str:
+    def _name(self, buffer: Buffer | Flat) -> str:
         """What the buffer is called in the text: its name, if Python allows it."""
+        if isinstance(buffer, Flat):
+            return f"{self._name(buffer.buffer)}.flat"
         if is_name(buffer.name):
             return buffer.name
         found = self._names.get(buffer)

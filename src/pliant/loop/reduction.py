@@ -60,7 +60,8 @@ def as_update(block: Block) -> Update | None:
         return None
     if combiner in ("any", "all") and store.buffer.dtype is not boolean:
         return None
-    if any(load.source is store.buffer for load in loads_of(store.value.b)):
+    own = (store.buffer, store.buffer.flat)
+    if any(load.source in own for load in loads_of(store.value.b)):
         return None
     return Update(combiner, store.buffer, store.indices, store.value.b)
 

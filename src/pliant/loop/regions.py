@@ -2,7 +2,7 @@
 
 Indices are in terms of loop variables: iterators of blocks are replaced by their bindings. An
 index that depends on data is kept as an expression that no range is known of; an access through a
-call has no indices at all, which means anywhere in the buffer.
+call, or to memory by element offset, has no indices at all, which means anywhere in the buffer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Flat,
     For,
     If,
     Invoke,
@@ -161,7 +162,11 @@ class _Walk:
             seen.add((node, here))
             match node:
                 case Load():
-                    yield self.access(node.source, node.indices, False, here)
+                    source, at = node.source, node.indices
+                    if isinstance(source, Flat):
+                        yield self.access(source.buffer, None, False, here)
+                    else:
+                        yield self.access(source, at, False, here)
                     stack += [(i, here) for i in node.indices]
                     continue
                 case Select():

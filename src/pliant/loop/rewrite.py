@@ -18,6 +18,7 @@ from pliant.loop.stmt import (
     Block,
     Buffer,
     BufferRef,
+    Flat,
     For,
     Function,
     If,
@@ -225,7 +226,7 @@ def replace_buffer(
     root: N, old: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 ) -> N:
     """Loads, stores, addresses and the allocation of `old` become ones of `new`, at
-    `place(indices)`."""
+    `place(indices)`. Loads by element offset keep the offset."""
 
     def visit(node: Any) -> Any:
         match node:
@@ -235,6 +236,8 @@ def replace_buffer(
                 return Store(new, place(node.indices), node.value)
             case BufferRef() if node.buffer is old:
                 return BufferRef(new, place(node.indices))
+            case Flat() if node.buffer is old:
+                return new.flat
             case Alloc() if node.buffer is old:
                 return Alloc(new, node.body)
         return node

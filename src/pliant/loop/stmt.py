@@ -34,8 +34,9 @@ from pliant.ir.node import Node, exact
 from pliant.sym.expr import Int, IntLike, as_int
 
 __all__ = [
-    "Alloc", "Block", "Buffer", "BufferRef", "Check", "For", "Function", "If", "Invoke", "Iter",
-    "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides", "for_", "seq",
+    "Alloc", "Block", "Buffer", "BufferRef", "Check", "Flat", "For", "Function", "If", "Invoke",
+    "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides", "for_",
+    "seq",
 ]  # fmt: skip
 
 LoopKind = Literal["serial", "parallel", "vectorized", "unrolled"]
@@ -68,6 +69,40 @@ class Buffer(Node):
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    @property
+    def flat(self) -> Flat:
+        """The same memory, to be read by element offset."""
+        return Flat(self)
+
+
+class Flat(Node):
+    """A buffer's memory seen as a row of elements: `x.flat[k]` is the element that lies `k`
+    elements after x's first one. To load from; a store says where in the buffer it goes."""
+
+    buffer: Buffer
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def shape(self) -> tuple[Int, ...]:
+        last = as_int(1)
+        for extent, stride in zip(self.buffer.shape, self.buffer.strides, strict=True):
+            last = last + (extent - 1) * stride
+        return (last,)
+
+    @property
+    def strides(self) -> tuple[Int, ...]:
+        return (as_int(1),)
+
+    def __getitem__(self, index: Any) -> Load:
+        return Load(self, (as_expr(index),))
 
 
 class BufferRef(Node):

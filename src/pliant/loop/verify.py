@@ -32,6 +32,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Flat,
     For,
     Function,
     If,
@@ -265,7 +266,10 @@ class _Verifier:
                         raise _FaultError(fault)
 
     def _load(self, source: Any, indices: tuple[Expr, ...]) -> None:
-        self._declared(source, len(indices), "load from")
+        if isinstance(source, Flat):
+            self._declared(source.buffer, source.buffer.rank, "load from")
+        else:
+            self._declared(source, len(indices), "load from")
         for index in indices:  # what is inside them is visited with the whole expression
             if index.dtype is not i64:
                 raise _FaultError(f"an index of {source.name} is {index.dtype}, not i64")

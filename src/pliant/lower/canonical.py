@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pliant.ir.expr import Axis, Expr, Index, Load
+from pliant.ir.expr import Axis, Expr, Index, Load, Reduce
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -89,31 +89,35 @@ def outline(
                 externals.setdefault(source.name, source)
     names = dict(members)
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
+    plan = plans.get(group.members[0].name)
+    packed = "" if plan is None else plan.packed
     sizes = _Sizes(constant_extents)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
-    for source in externals.values():
-        for x in source.dims:
+    for name, source in externals.items():
+        for x in source.dims if name != packed else ():
             sizes.note_extent(x)
+    tensors = {m.name: m.tensor for m in group.members}
+    if plan is not None:  # its packed operand follows from its extents: no parameters for that
+        tensors[group.members[0].name] = _unpacked(group.members[0].tensor, plan)
     renamed: dict[str, Input] = {}
-    for name, tensor in [*externals.items(), *((m.name, m.tensor) for m in group.members)]:
-        renamed[name] = Input(
-            names[name], tensor.dtype, tuple(sizes.rename(d) for d in tensor.shape)
-        )
-    canon = tuple((names[m.name], _rename_tensor(m.tensor, renamed, sizes)) for m in group.members)
+    for name, tensor in [*externals.items(), *tensors.items()]:
+        dims = () if name == packed else tuple(sizes.rename(d) for d in tensor.shape)
+        renamed[name] = Input(names[name], tensor.dtype, dims)
+    canon = {names[n]: _rename_tensor(t, renamed, sizes) for n, t in tensors.items()}
+    if plan is not None:
+        a_side = _rename_expr(plan.a_side, renamed, sizes)
+        plan = replace(plan, a_side=a_side, packed=names[packed])
+        columns = externals[packed].dims[-1].value
+        renamed[packed], canon["t0"] = _repacked(plan, renamed[packed], canon["t0"], columns)
     strides = tuple(
         (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
         for n, i in renamed.items()
     )
-    plan = plans.get(group.members[0].name)
-    if plan is not None:
-        plan = replace(
-            plan, a_side=_rename_expr(plan.a_side, renamed, sizes), packed=names[plan.packed],
-            bounds=tuple((name, sizes.rename(count)) for name, count in plan.bounds),
-        )  # fmt: skip
     spec = Spec(
-        group.kind, tuple(sizes.rename(d) for d in group.space), group.order, group.rows, canon,
+        group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
+        tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), plan,
     )  # fmt: skip
@@ -121,6 +125,22 @@ def outline(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
         tuple(m.name for m in group.members),
     )  # fmt: skip
+
+
+def _unpacked(tensor: Tensor, plan: Plan) -> Tensor:
+    """The contraction as if it summed its first operand."""
+    assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
+    return tensor.replace(body=tensor.body.replace(body=plan.a_side))
+
+
+def _repacked(plan: Plan, packed: Input, tensor: Tensor, columns: int) -> tuple[Input, Tensor]:
+    """The packed operand, and the contraction that reads it, in terms of the kernel's parameters:
+    the width of a panel stays a constant, what is derived of extents follows from theirs."""
+    assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
+    extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
+    packed = packed.replace(dims=plan.panel_shape(extents, columns))
+    value = plan.panel_product(packed, extents, columns)
+    return packed, tensor.replace(body=tensor.body.replace(body=value))
 
 
 def _inputs(tensor: Tensor) -> Iterator[Input]:

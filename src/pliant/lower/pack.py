@@ -34,7 +34,7 @@ from pliant.lower.constants import constant_values
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.stages import Stage, Stages, remove_dead
-from pliant.sym.expr import Int, as_int, ceildiv, maximum, var
+from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
 
 MIN_INNER = 8  # shorter contiguous runs of the first operand are gathered into a tile first
@@ -45,9 +45,7 @@ class Plan:
     """How a packed contraction is run.
 
     `positions` then `inner` are the reduction axes in the order of the panel's rows. With `gather`
-    the first operand is evaluated into a dense tile; else it is read in place, row by row. Of the
-    reduction axes in `bounds` only so many elements exist, by batch axes; panels are as deep as
-    the longest, and those of the others end early.
+    the first operand is evaluated into a dense tile; else it is read in place, row by row.
     """
 
     batch: tuple[str, ...]
@@ -58,11 +56,20 @@ class Plan:
     a_side: Expr
     packed: str
     gather: bool
-    bounds: tuple[tuple[str, Int], ...] = ()
 
-    def existing(self, extents: Mapping[str, Int], batch: Mapping[str, Int]) -> dict[str, Int]:
-        """The extents of the axes at one place of the batch."""
-        return dict(extents) | {name: count.subs(batch) for name, count in self.bounds}
+    def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
+        """The shape of the packed operand, for these extents of the axes."""
+        total_n = product([extents[v] for v in self.n])
+        depth = product([extents[v] for v in (*self.positions, self.inner)])
+        batch = (extents[v] for v in self.batch)
+        return (*batch, ceildiv(total_n, columns), depth, as_int(columns))
+
+    def panel_product(self, packed: Input, extents: Mapping[str, Int], columns: int) -> Expr:
+        """What is summed: the first operand times an element of the packed one."""
+        n = flatten(self.n, extents)
+        k = flatten((*self.positions, self.inner), extents)
+        at = (*(var(b) for b in self.batch), n // columns, k, n % columns)
+        return Binary("mul", self.a_side, Load(packed, tuple(as_expr(i) for i in at)))
 
 
 def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
@@ -78,7 +85,7 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
             c = contraction(tensor, constants)
             assert c is not None
-            c = _ordered(c, tensor, orders[name], columns)
+            c = _ordered(_guarded(c, tensor), tensor, orders[name], columns)
             panel, inner, gather = _panel(tensor, c, orders, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -87,10 +94,8 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
             positions = tuple(k for k in c.k if k != inner)
-            plans[name] = Plan(
-                c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather, c.bounds
-            )  # fmt: skip
-            tensor = _rewritten(tensor, c, plans[name], s.types[packed], columns)
+            plans[name] = Plan(c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather)
+            tensor = _rewritten(tensor, plans[name], s.types[packed], columns)
             stage = replace(stage, tensor=tensor)
         stages[name] = stage
     s.stages = stages
@@ -109,7 +114,9 @@ def _plan_before(tensor: Compute, stage: Stage) -> Plan:
     assert isinstance(body, Reduce) and isinstance(body.body, Binary)
     a_side, b_side = body.body.a, body.body.b
     assert isinstance(b_side, Load)
-    return Plan(*stage.note("plan"), a_side, b_side.source.name, stage.note("gather"))
+    batch, m, n, positions, inner = stage.note("plan")
+    packed, gather = b_side.source.name, stage.note("gather")
+    return Plan(batch, m, n, positions, inner, a_side, packed, gather)
 
 
 def inline_into_packs(s: Stages) -> None:
@@ -132,6 +139,19 @@ def inline_into_packs(s: Stages) -> None:
                 tensor = simplify_indices(through(panel, {source: producer.tensor}), s.facts)
                 s.stages[name] = Stage(name, tensor, "pack", stage.spans + producer.spans)
     remove_dead(s)
+
+
+def _guarded(c: Contraction, tensor: Compute) -> Contraction:
+    """Where only so many elements of an axis exist, rows of zeros stand for the others."""
+    body = tensor.body
+    if not c.bounds:
+        return c
+    assert isinstance(body, Reduce) and isinstance(body.body, Select)
+    side: Expr = c.a_side
+    cond, zero = body.body.cond, const(0.0, side.dtype)
+    if isinstance(side, Select) and not _odd_select(side):
+        side, cond = side.a, Binary("and", cond, side.cond)
+    return replace(c, a_side=Select(cond, side, zero))
 
 
 def _ordered(c: Contraction, tensor: Compute, order: Order, columns: int) -> Contraction:
@@ -171,11 +191,9 @@ def _panel(
         column = block * columns + j
         where = dict(zip(c.batch, b, strict=True))
         bounds = {name: count.subs(where) for name, count in c.bounds}
-        deep = extents | {name: maximum(count, 1) for name, count in bounds.items()}
-        where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), deep)
+        where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), extents)
         value: Expr = substitute(c.b_side, where)
         if bounds:
-            bounds = {k_axes[0]: extents[k_axes[0]]} | bounds  # rows beyond the last run over
             exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
             value = Select(all_of(exist), value, const(0.0, value.dtype))
         if total_n.is_const and total_n.value % columns == 0:
@@ -241,18 +259,12 @@ def _mentions(cond: Expr, name: str) -> bool:
     return found
 
 
-def _rewritten(tensor: Compute, c: Contraction, plan: Plan, packed: Input, columns: int) -> Compute:
+def _rewritten(tensor: Compute, plan: Plan, packed: Input, columns: int) -> Compute:
     extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
-    n = flatten(plan.n, extents)
-    k = flatten((*plan.positions, plan.inner), plan.existing(extents, {}))
-    at = (*(var(b) for b in plan.batch), n // columns, k, n % columns)
     body = tensor.body
     assert isinstance(body, Reduce)
-    term: Expr = Binary("mul", c.a_side, Load(packed, tuple(as_expr(i) for i in at)))
-    if c.bounds:
-        assert isinstance(body.body, Select)
-        term = Select(body.body.cond, term, const(0.0, term.dtype))
-    return tensor.replace(body=Reduce("sum", body.axes, term))
+    value = plan.panel_product(packed, extents, columns)
+    return tensor.replace(body=Reduce("sum", body.axes, value))
 
 
 def flatten(names: tuple[str, ...], extents: Mapping[str, Int]) -> Int:

@@ -16,7 +16,7 @@ from pliant.loop.rewrite import Names, conjoin, replace_at, replace_loads
 from pliant.loop.stmt import Alloc, Block, Buffer, Iter, Let, Seq, Stmt, Store, buffer, for_, seq
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow
-from pliant.schedule.layout import Layout, Packing, packing
+from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
 from pliant.sym.expr import var
@@ -67,23 +67,29 @@ def check_cache_read(
     if any(a.indices is None for a in mine):
         raise refuse(f"a call takes the address of {buffer}")
     names = frozenset[str]().union(*(d.names for d in source.shape))
-    if not names <= set(p.function.sizes):
+    if not names <= p.sizes:
         raise refuse(f"the shape of {buffer} varies")
-    if layout is not None and any(
-        x.names - {f"_{d}" for d in range(source.rank)} - set(p.function.sizes)
-        for x in layout
-        if not isinstance(x, int)
-    ):
+    if not known_layout(layout, source.rank, p.sizes):
         raise refuse(f"the layout is not one of {source.rank} indices")
     packed = packing(source.shape, layout, p.facts)
     if packed is None:
         raise refuse("the layout has no inverse")
+    at = place_in_front(p, path, source)
+    if at is None:
+        raise refuse(f"{buffer} is written where it is read")
+    return source, packed, path, at
+
+
+def place_in_front(p: Program, path: tuple[Stmt, ...], source: Buffer) -> int | None:
+    """Where in `path` a copy of the buffer can be made: in front of the outermost statement in
+    which nothing writes it. None if it is written all the way down."""
+    flow = Flow(p)
     for k, s in enumerate(path):
         if isinstance(s, Alloc | Seq | Let) or not flow.in_scope(source, path[: k + 1]):
             continue
         if not any(a.write and a.buffer is source for a in accesses(s, p.invoked)):
-            return source, packed, path, k
-    raise refuse(f"{buffer} is written where it is read")
+            return k
+    return None
 
 
 class _Nest:
@@ -124,7 +130,7 @@ def _copy_nest(
 
 
 def with_alloc(root: Stmt, made: Buffer) -> Stmt:
-    """The program with one more allocation, after those at its beginning."""
-    if isinstance(root, Alloc):
+    """The program with one more allocation, after those and the sizes at its beginning."""
+    if isinstance(root, Alloc | Let):
         return root.replace(body=with_alloc(root.body, made))
     return Alloc(made, root)

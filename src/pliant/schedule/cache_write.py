@@ -5,6 +5,7 @@
                                           for a in grid(n):
                                               y[a] = y_local[a]
 
+The buffer of one's own may have another layout, in which for example dimensions are one.
 `reverse_compute_at` brings the copying block into a loop, `shrink_buffer` makes the buffer small.
 """
 
@@ -30,6 +31,7 @@ from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, is_leaf, writes_all
+from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
 from pliant.sym.expr import var
@@ -37,13 +39,19 @@ from pliant.sym.expr import var
 
 @primitive
 def cache_write(
-    p: Program, block: str, scope: InnerScope = "scratch", *, buffer: str | None = None
+    p: Program,
+    block: str,
+    scope: InnerScope = "scratch",
+    *,
+    buffer: str | None = None,
+    layout: Layout | None = None,
 ) -> Program:
     """Makes the copying block and the buffer that `block`, and all that writes its buffer with
-    it, writes instead. `buffer` says which, for a block that writes several."""
-    old, path, at = check_cache_write(p, block, buffer)
+    it, writes instead, arranged as `layout` says. `buffer` tells which, for a block that writes
+    several."""
+    old, packed, path, at = check_cache_write(p, block, buffer, layout)
     names = p.names()
-    local = make_buffer(names.buffer(f"{old.name}_local"), old.shape, old.dtype, scope=scope)
+    local = make_buffer(names.buffer(f"{old.name}_local"), packed.shape, old.dtype, scope=scope)
     name = names.block(f"{old.name}_store")
     loops = [names.variable(f"{name}_{d}") for d in range(old.rank)]
     iters = [names.variable(f"{name}_v{d}") for d in range(old.rank)]
@@ -52,20 +60,20 @@ def cache_write(
         name,
         tuple(Iter(i, d, "S") for i, d in zip(iters, old.shape, strict=True)),
         tuple(map(var, loops)),
-        Store(old, here, Load(local, here)),
+        Store(old, here, Load(local, packed.place(here))),
     )
     nest = for_(list(zip(loops, old.shape, strict=True)), copy)
-    writers = replace_buffer(path[at], old, local, lambda i: i)
+    writers = replace_buffer(path[at], old, local, packed.place)
     body = with_alloc(replace_at(path[: at + 1], seq(writers, nest)), local)
     return p.with_body(body, BlockRef(name), MemoryRef(local.name))
 
 
 def check_cache_write(
-    p: Program, block: str, buffer: str | None = None
-) -> tuple[Buffer, tuple[Stmt, ...], int]:
-    """The block writes the buffer, all of it, at its iterators. Gives the buffer, the block's path
-    and where in it the copy goes: after the outermost statement that holds all writers and reads
-    of the buffer but those of other blocks later on."""
+    p: Program, block: str, buffer: str | None = None, layout: Layout | None = None
+) -> tuple[Buffer, Packing, tuple[Stmt, ...], int]:
+    """The block writes the buffer, all of it, at its iterators; the layout has an inverse. Gives
+    the buffer, its packing, the block's path and where in it the copy goes: after the outermost
+    statement that holds all writers and reads of the buffer but those of other blocks later on."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("cache_write", f"block {block}", reason)
@@ -83,10 +91,15 @@ def check_cache_write(
     uses = flow.writers(old) + flow.readers(old)
     if any(a.indices is None for a in uses):
         raise refuse(f"a call takes the address of {old.name}")
-    if not all(d.names <= set(p.function.sizes) for d in old.shape):
+    if not all(d.names <= p.sizes for d in old.shape):
         raise refuse(f"the shape of {old.name} varies")
     if not writes_all(target, old, p.inside(path)):
         raise refuse(f"it does not write all of {old.name} at its iterators")
+    if not known_layout(layout, old.rank, p.sizes):
+        raise refuse(f"the layout is not one of {old.rank} indices")
+    packed = packing(old.shape, layout, p.facts)
+    if packed is None:
+        raise refuse("the layout has no inverse")
     writing = {a.block for a in flow.writers(old)}
     for k, s in enumerate(path):
         if isinstance(s, Alloc | Seq | Let):
@@ -102,5 +115,5 @@ def check_cache_write(
         why = flow.out_of_scope([old], path[: k + 1])
         if why:
             raise refuse(why)
-        return old, path, k
+        return old, packed, path, k
     raise refuse(f"{old.name} is read where it is written")

@@ -87,7 +87,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     needed = [a for a in inner if a.buffer in outputs]
     if not needed:
         raise refuse(f"nothing under loop {loop} reads what it computes")
-    return touched_box(needed, frozenset(around) | set(p.function.sizes), p.inside(path))
+    return touched_box(needed, frozenset(around) | p.sizes, p.inside(path))
 
 
 def _check_form(target: Block, refuse: Refuse) -> None:
@@ -109,7 +109,7 @@ def _check_form(target: Block, refuse: Refuse) -> None:
 
 def _free_names(p: Program, target: Block, around: list[str]) -> str:
     free = int_names(target.body) - {i.var for i in target.iters}
-    free = free - set(around) - set(p.function.sizes)
+    free = free - set(around) - p.sizes
     return f"it uses {', '.join(sorted(free))}" if free else ""
 
 

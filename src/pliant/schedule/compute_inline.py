@@ -103,7 +103,7 @@ def _check_value(p: Program, store: Store, iters: set[str], refuse: Refuse) -> N
             raise refuse("its value is a reduction")
         if isinstance(node, Var):
             raise refuse(f"its value depends on {node.name}, which may not be known elsewhere")
-    strange = int_names(store.value) - iters - set(p.function.sizes)
+    strange = int_names(store.value) - iters - p.sizes
     if strange:
         names = ", ".join(sorted(strange))
         raise refuse(f"its value depends on {names}, which may not be known elsewhere")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import dropwhile
 
 from pliant.ir.expr import Binary, Expr, Index
 from pliant.loop.regions import Access, accesses
@@ -127,8 +128,10 @@ def is_leaf(block: Block) -> bool:
 
 
 def unconditional(path: Sequence[Stmt]) -> bool:
-    """Whether nothing but loops, sequences and allocations lies on the path."""
-    return not any(isinstance(s, If | While | Let | Block) for s in path)
+    """Whether nothing but loops, sequences and allocations lies on the path, after what is named
+    at its beginning."""
+    inner = dropwhile(lambda s: isinstance(s, Let | Alloc), path)
+    return not any(isinstance(s, If | While | Let | Block) for s in inner)
 
 
 def only_domain(block: Block, facts: Facts) -> bool:

@@ -12,31 +12,33 @@ from pliant.loop.stmt import For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, perfect_chain, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
-from pliant.sym.expr import Int, const, var
+from pliant.sym.expr import IntLike, const, var
 
 
 @primitive
 def fuse(p: Program, *loops: str) -> Program:
-    """Makes one loop of adjacent perfectly nested `loops`, given from the outermost inwards."""
+    """Makes one loop of adjacent perfectly nested `loops`, given from the outermost inwards: a
+    parallel one of parallel ones, with the grain of the innermost."""
     path = check_fuse(p, loops)
     chain = [s for s in path[-len(loops) :] if isinstance(s, For)]
     name = p.names().variable(f"{loops[0]}_f")
-    at, rest = {}, var(name)
-    total: Int = const(1)
-    for k in reversed(range(len(chain))):
-        loop = chain[k]
-        at[loop.var] = rest % loop.extent if k else rest
-        rest = rest // loop.extent if k else rest
+    many = [x for x in chain if x.extent != 1]
+    at: dict[str, IntLike] = {x.var: 0 for x in chain}
+    rest, total = var(name), const(1)
+    for loop in reversed(many):
+        at[loop.var] = rest if loop is many[0] else rest % loop.extent
+        rest = rest // loop.extent
         total = total * loop.extent
     body = subst(chain[-1].body, at)
     top = path[: len(path) - len(chain) + 1]
-    return p.with_body(replace_at(top, For(name, total, body)), LoopRef(name))
+    fused = For(name, total, body, chain[0].kind, chain[-1].notes)
+    return p.with_body(replace_at(top, fused), LoopRef(name))
 
 
 def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
-    """The loops are serial, each is the only thing in the one before, and no extent depends on
-    another; no block has some in "R" iterators and others in "S" or "O" ones, or in the condition
-    of its init. Gives their path."""
+    """The loops are all serial or all parallel, each is the only thing in the one before, and no
+    extent depends on another; no block has some in "R" iterators and others in "S" or "O" ones,
+    or in the condition of its init. Gives their path."""
     place = f"loops {', '.join(loops)}"
     if not loops:
         raise SchedulingError("fuse", place, "no loops were given")
@@ -45,7 +47,8 @@ def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
     if [c.var for c in chain] != list(loops):
         raise SchedulingError("fuse", place, "they do not follow each other from outer to inner")
     for loop in chain:
-        require_serial("fuse", loop)
+        if loop.kind != "parallel" or chain[0].kind != "parallel":
+            require_serial("fuse", loop)
         if loop.extent.is_const and loop.extent.value < 1:
             raise SchedulingError("fuse", place, f"{loop.var} never runs")
         if not loop.extent.names.isdisjoint(loops):

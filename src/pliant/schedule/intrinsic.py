@@ -8,24 +8,36 @@
 
 A call passes the address of element 0 of every buffer, then the sizes, in the order of the
 semantics' signature. Strides may be sizes too.
+
+Code that can do several things is several intrinsics. The one that has the code's name as its own
+says all that it does; others say what it does for certain arguments, and name it as their symbol.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pliant.ir.expr import Expr, Index
-from pliant.loop.rewrite import replace_buffer, subst
-from pliant.loop.stmt import BufferRef, Function, Invoke, Stmt
-from pliant.sym.expr import Int, IntLike
+from pliant.ir.expr import Expr, Index, Load, loads_of
+from pliant.loop.rewrite import replace_buffer, replace_loads, subst
+from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, Store, statements
+from pliant.sym.expr import Int, IntLike, as_int
 
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A callable piece of code: `name` is what `Invoke` calls, `semantics` what it does."""
+    """A callable piece of code: `symbol` is what `Invoke` calls, by default `name`; `semantics`
+    what it does; `arguments` the buffers and sizes of the semantics to pass, if not all in order.
+    """
 
     name: str
     semantics: Function
+    symbol: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def callee(self) -> str:
+        return self.symbol or self.name
 
 
 def meaning(intrinsic: Intrinsic, call: Invoke) -> Stmt | None:
@@ -42,10 +54,18 @@ def meaning(intrinsic: Intrinsic, call: Invoke) -> Stmt | None:
     for formal, ref in zip(formals, refs, strict=True):
         assert isinstance(ref, BufferRef)
         here = subst(formal, sizes)
-        along = [_along(step, ref.buffer.strides) for step in here.strides]
+        target, base = ref.buffer, ref.indices
+        if _depends_on_data(body, here):
+            if here.strides != target.flat.strides or here in _stored(body):
+                return None
+            start = _offset(target, base)
+            if start is None:
+                return None
+            body = replace_loads(body, here, _in_memory(target, start))
+            continue
+        along = [_along(step, target.strides) for step in here.strides]
         if None in along:
             return None
-        target, base = ref.buffer, ref.indices
         dims = [d for d in along if d is not None]
 
         def place(
@@ -65,3 +85,27 @@ def _along(step: Int, strides: tuple[Int, ...]) -> int | None:
         if strides[d] is step:
             return d
     return None
+
+
+def _depends_on_data(body: Stmt, formal: Buffer) -> bool:
+    return any(
+        x.source is formal and not all(isinstance(i, Index) for i in x.indices)
+        for x in loads_of(body)
+    )
+
+
+def _stored(body: Stmt) -> set[Buffer]:
+    return {s.buffer for s in statements(body) if isinstance(s, Store)}
+
+
+def _offset(target: Buffer, base: tuple[Expr, ...]) -> Int | None:
+    total = as_int(0)
+    for i, step in zip(base, target.strides, strict=True):
+        if not isinstance(i, Index):
+            return None
+        total = total + i.int_ * step
+    return total
+
+
+def _in_memory(target: Buffer, start: Int) -> Callable[[tuple[Expr, ...]], Expr]:
+    return lambda at: Load(target.flat, (at[0] + Index(start),))

@@ -9,7 +9,7 @@ that a division does not divide are rounded up; what the copy holds there is pad
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Index
@@ -74,6 +74,12 @@ def packing(shape: tuple[Int, ...], how: Layout | None, facts: Facts) -> Packing
     if inverse is None:
         return None
     return Packing(inverse.extents, outputs, inverse, shape, facts)
+
+
+def known_layout(how: Layout | None, rank: int, sizes: Iterable[str]) -> bool:
+    """Whether a layout mentions nothing but `rank` indices and the sizes."""
+    known = {f"_{d}" for d in range(rank)} | set(sizes)
+    return all(as_int(x).names <= known for x in how or ())
 
 
 def _larger(a: Int, b: Int, facts: Facts) -> Int:

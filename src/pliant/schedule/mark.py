@@ -45,7 +45,7 @@ def unroll(p: Program, loop: str) -> Program:
 def check_parallel(p: Program, loop: str, grain: IntLike | None = None) -> None:
     """No iteration touches what another one writes; the grain is known before the loop."""
     target = _serial(p, "parallel", loop)
-    strange = as_int(1 if grain is None else grain).names - set(p.function.sizes)
+    strange = as_int(1 if grain is None else grain).names - p.sizes
     if strange:
         reason = f"the grain mentions {', '.join(sorted(strange))}, which are not sizes"
         raise SchedulingError("parallel", f"loop {loop}", reason)

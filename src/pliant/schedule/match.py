@@ -1,20 +1,22 @@
 """Does a loop nest compute what a function says? For which sizes, and where in which buffers?
 
-Blocks are opened on both sides. Loops correspond in order; sizes of the function stand for
-integers of the program, found by unification; a buffer of the function stands for part of one of
-the program's, with its strides: the address that the nest computes must move with each loop as
-the function's does. Operands of commutative operators may change places.
+The starts of reductions are done before them and blocks are opened, on both sides. Loops
+correspond in order; sizes of the function stand for integers of the program, found by unification;
+a buffer of the function stands for part of one of the program's, with its strides: the address that
+the nest computes must move with each loop as the function's does. An index that depends on data
+must be the same expression. Operands of commutative operators may change places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, as_expr
 from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
+from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import (
@@ -22,6 +24,7 @@ from pliant.loop.stmt import (
     Block,
     Buffer,
     BufferRef,
+    Flat,
     For,
     Function,
     If,
@@ -31,6 +34,8 @@ from pliant.loop.stmt import (
 )
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.facts import Facts
+
+Memory = Buffer | Flat
 
 COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor eq ne".split())
 
@@ -45,18 +50,22 @@ class Match:
 
     loops: Mapping[str, str] = field(default_factory=dict)  # the function's -> the program's
     sizes: Mapping[str, Int] = field(default_factory=dict)
-    places: Mapping[Buffer, tuple[Buffer, tuple[Int, ...]]] = field(default_factory=dict)
+    places: Mapping[Buffer, tuple[Memory, tuple[Int, ...]]] = field(default_factory=dict)
+    once: frozenset[str] = frozenset()  # the function's loops that run once in the program
 
     def address(self, formal: Buffer) -> BufferRef:
         """Where the function's buffer begins."""
         actual, origin = self.places[formal]
+        if isinstance(actual, Flat):
+            return BufferRef(actual.buffer, (as_expr(0),) * actual.buffer.rank)
         return BufferRef(actual, tuple(map(Index, origin)))
 
 
-def match_nest(semantics: Function, nest: Stmt, facts: Facts) -> Match:
-    """The match; raises NoMatch with the reason."""
+def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[str]) -> Match:
+    """The match; raises NoMatch with the reason. `sizes` are those of the program."""
     inside = declare_loops(facts, (s for s in statements(nest) if isinstance(s, For)))
-    found = _Matcher(semantics, inside).stmt(_opened(semantics.body), _opened(nest), Match())
+    want = _opened(semantics.body, semantics.sizes)
+    found = _Matcher(semantics, inside).stmt(want, _opened(nest, sizes), Match())
     missing = [s for s in semantics.sizes if s not in found.sizes]
     missing += [b.name for b in semantics.buffers if b not in found.places]
     if missing:
@@ -69,8 +78,13 @@ def _check_aliases(semantics: Function, found: Match) -> None:
     stored = {s.buffer for s in _stores(semantics.body)}
     for a in stored:
         for b in semantics.buffers:
-            if a is not b and found.places[a][0] is found.places[b][0]:
-                raise NoMatch(f"{a.name} and {b.name} would both be {found.places[a][0].name}")
+            one, other = _memory(found.places[a][0]), _memory(found.places[b][0])
+            if a is not b and one is other:
+                raise NoMatch(f"{a.name} and {b.name} would both be {one.name}")
+
+
+def _memory(of: Memory) -> Buffer:
+    return of.buffer if isinstance(of, Flat) else of
 
 
 def _stores(s: Stmt) -> list[Store]:
@@ -78,14 +92,20 @@ def _stores(s: Stmt) -> list[Store]:
     return own + [x for c in s.children() if isinstance(c, Stmt) for x in _stores(c)]
 
 
-def _opened(root: Stmt) -> Stmt:
-    """Blocks replaced by their bodies; a reduction's start must be elsewhere."""
+def _opened(root: Stmt, sizes: Iterable[str]) -> Stmt:
+    """Blocks replaced by their bodies, after their reductions' starts were taken out."""
+    inside = {s.var for s in statements(root) if isinstance(s, For)} | set(sizes)
+    for s in statements(root):
+        if isinstance(s, Block) and s.init is not None and not reduction_loops(s) <= inside:
+            raise NoMatch(f"block {s.name} starts its reduction outside; decompose_reduction first")
+    try:
+        root = lower_init(Function("nest", (), tuple(sizes), root)).body
+    except CannotSeparateError as error:
+        raise NoMatch(str(error)) from error
 
     def visit(node: Any) -> Any:
         if not isinstance(node, Block):
             return node
-        if node.init is not None:
-            raise NoMatch(f"block {node.name} has its init inside; decompose_reduction first")
         body = subst(node.body, bindings_of(node))
         return body if node.where is None else If(subst(node.where, bindings_of(node)), body)
 
@@ -101,6 +121,8 @@ class _Matcher:
             case For(), For():
                 m = self.integer(want.extent, have.extent, m, f"extent of {have.var}")
                 m = replace(m, loops={**m.loops, want.var: have.var})
+                if have.extent == 1:
+                    m = replace(m, once=m.once | {want.var})
                 return self.stmt(want.body, have.body, m)
             case Store(), Store():
                 m = self.access(want.buffer, want.indices, have.buffer, have.indices, m)
@@ -197,7 +219,7 @@ class _Matcher:
         self,
         formal: Buffer,
         want: Sequence[Expr],
-        actual: Buffer,
+        actual: Memory,
         have: Sequence[Expr],
         m: Match,
     ) -> Match:
@@ -206,6 +228,8 @@ class _Matcher:
         known = m.places.get(formal)
         if known is not None and known[0] is not actual:
             raise NoMatch(f"{formal.name} is both {known[0].name} and {actual.name}")
+        if not all(isinstance(i, Index) for i in (*want, *have)):
+            return self.same_indices(formal, want, actual, have, m)
         inner = frozenset(m.loops.values())
         moved = _address(formal, _ints(want, formal))
         at = tuple(self.facts.simplify(i) for i in _ints(have, actual))
@@ -214,13 +238,33 @@ class _Matcher:
             a, b = moved.linear(name), here.linear(loop)
             if a is None or b is None or not b[0].names.isdisjoint(inner):
                 raise NoMatch(f"the address in {actual.name} is not linear in {loop}")
-            m = self.integer(a[0], b[0], m, f"step of {actual.name} along {loop}")
+            if name not in m.once:
+                m = self.integer(a[0], b[0], m, f"step of {actual.name} along {loop}")
             moved, here = a[1], b[1]
         origin = tuple(i.subs(dict.fromkeys(inner, 0)) for i in at)
         return self._anchored(formal, moved, actual, here, origin, m)
 
+    def same_indices(
+        self,
+        formal: Buffer,
+        want: Sequence[Expr],
+        actual: Memory,
+        have: Sequence[Expr],
+        m: Match,
+    ) -> Match:
+        """Accesses at places that depend on data: the buffers begin at the same address."""
+        start = (const(0),) * len(have)
+        if len(want) != len(have) or m.places.get(formal, (actual, start))[1] != start:
+            raise NoMatch(f"{actual.name} and {formal.name} are not indexed in the same way")
+        m = replace(m, places={**m.places, formal: (actual, start)})
+        for a, b in zip(formal.strides, actual.strides, strict=True):
+            m = self.integer(a, b, m, f"step of {actual.name}")
+        for i, j in zip(want, have, strict=True):
+            m = self.expr(i, j, m)
+        return m
+
     def _anchored(
-        self, formal: Buffer, moved: Int, actual: Buffer, here: Int,
+        self, formal: Buffer, moved: Int, actual: Memory, here: Int,
         origin: tuple[Int, ...], m: Match,
     ) -> Match:  # fmt: skip
         """The rest of both addresses, which no loop moves, fits the buffer's origin."""
@@ -233,14 +277,14 @@ class _Matcher:
         return self.integer(moved, here - start, m, f"offset in {actual.name}")
 
 
-def _ints(indices: Sequence[Expr], buffer: Buffer) -> tuple[Int, ...]:
+def _ints(indices: Sequence[Expr], buffer: Memory) -> tuple[Int, ...]:
     found = [i.int_ for i in indices if isinstance(i, Index)]
     if len(found) < len(indices):
         raise NoMatch(f"an index of {buffer.name} depends on data")
     return tuple(found)
 
 
-def _address(buffer: Buffer, at: Sequence[Int]) -> Int:
+def _address(buffer: Memory, at: Sequence[Int]) -> Int:
     total: Int = as_int(0)
     for i, step in zip(at, buffer.strides, strict=True):
         total = total + i * step

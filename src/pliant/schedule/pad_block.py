@@ -5,7 +5,8 @@
         t[i] = f(8*o + i) where 8*o + i < n    ->    t[i] = f(8*o + i)
 
 What it computes there is never read. So the inner loops of a kernel need no masks: only its loads
-from padded copies and its last stores know where the tensor ends.
+from padded copies and its last stores know where the tensor ends. Memory of the function's own that
+is too small for whole tiles grows.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from pliant.ir.expr import Expr
 from pliant.loop.bounds import span
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access
-from pliant.loop.rewrite import conjoin, conjuncts, path_to, replace_at
-from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, statements
+from pliant.loop.rewrite import (
+    conjoin,
+    conjuncts,
+    int_names,
+    path_to,
+    replace_at,
+    replace_buffer,
+)
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, compact_strides, statements
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
 from pliant.schedule.program import Program, primitive
-from pliant.sym.expr import Int
+from pliant.schedule.set_scope import fits_registers
+from pliant.sym.expr import Int, const
 from pliant.sym.facts import Facts
 
 
@@ -36,6 +45,8 @@ def pad_block(p: Program, *blocks: str) -> Program:
         iters = [i.replace(extent=plan.extents.get(i.var, i.extent)) for i in plan.block.iters]
         made = plan.block.replace(iters=tuple(iters), where=conjoin(plan.kept))
         p = p.with_body(replace_at(path, made))
+        for old, new in plan.grown.items():
+            p = p.with_body(replace_buffer(p.function.body, old, new, lambda at: at))
     return p
 
 
@@ -44,6 +55,7 @@ class _Plan:
     block: Block
     extents: dict[str, Int]
     kept: list[Expr]
+    grown: dict[Buffer, Buffer]
 
 
 def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _Plan:
@@ -73,14 +85,33 @@ def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _
         dropped.append(cond)
     if not dropped:
         raise refuse("it has no condition on its data parallel iterators")
-    flow = Flow(p)
+    flow, grown = Flow(p), dict[Buffer, Buffer]()
+    own = {a.buffer for a in flow.of_block(block) if a.write} & flow.allocated
     for a in flow.of_block(block):
+        if _is_unchanged(a, dropped, facts, loops):
+            continue
         if not _in_bounds(a, dropped, ranges, p.facts, facts):
-            verb = "store to" if a.write else "load from"
-            raise refuse(f"its {verb} {a.buffer.name} may be out of bounds then")
+            larger = _grown(a, ranges, p.facts) if a.buffer in own else None
+            if larger is None or grown.setdefault(a.buffer, larger) is not larger:
+                verb = "store to" if a.write else "load from"
+                raise refuse(f"its {verb} {a.buffer.name} may be out of bounds then")
         if a.write:
             _check_own(p, flow, target, a, loops, together, refuse)
-    return _Plan(target, extents, kept)
+    return _Plan(target, extents, kept, grown)
+
+
+def _grown(a: Access, ranges: dict[str, Int], facts: Facts) -> Buffer | None:
+    """The buffer with room for all that the access reaches; None if that is not known."""
+    shape = []
+    for d, extent in enumerate(a.buffer.shape):
+        index = a.index(d)
+        ends = None if index is None else span(index, ranges, facts)
+        if ends is None or not facts.nonneg(ends[0]):
+            return None
+        need = facts.simplify(ends[1] + 1)
+        shape.append(extent if facts.le(need, extent) else need)
+    larger = a.buffer.replace(shape=tuple(shape), strides=compact_strides(tuple(shape)))
+    return larger if a.buffer.scope != "register" or fits_registers(larger) else None
 
 
 def _upper_bound_of(cond: Expr, block: Block, facts: Facts) -> int | None:
@@ -93,6 +124,24 @@ def _upper_bound_of(cond: Expr, block: Block, facts: Facts) -> int | None:
         if it.kind == "S" and same:
             return k
     return None
+
+
+def _is_unchanged(a: Access, dropped: list[Expr], inside: Facts, loops: list[For]) -> bool:
+    """Whether the load, of what does not depend on the loops to be filled, happens anyway: where
+    these are 0, the conditions hold."""
+    if a.write or a.indices is None:
+        return False
+    used = frozenset[str]().union(*(int_names(i) for i in a.indices))
+    used = used.union(*(int_names(c) for c in a.where if c not in dropped))
+    gaps = [high - low for low, high in (bound_ends(c) or (const(1), const(0)) for c in dropped)]
+    filled = {x.var: 0 for x in loops if all(_is_last(x.var, g, inside) for g in gaps)}
+    return used.isdisjoint(filled) and all(inside.nonneg(g.subs(filled)) for g in gaps)
+
+
+def _is_last(name: str, gap: Int, facts: Facts) -> bool:
+    """Whether `gap` shrinks by 1 along the loop."""
+    line = gap.linear(name)
+    return line is not None and line[0] == -1
 
 
 def _in_bounds(

@@ -52,7 +52,7 @@ def check_partition(p: Program, loop: str, at: Int) -> None:
     assert isinstance(target, For)
     require_serial("partition", target)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
-    if not at.names <= around | set(p.function.sizes):
+    if not at.names <= around | p.sizes:
         raise refuse(f"{at} is not known around it")
     if not (facts.nonneg(at) and facts.le(at, target.extent)):
         raise refuse(f"{at} is not known to be from 0 to {target.extent}")

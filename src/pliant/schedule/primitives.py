@@ -8,6 +8,7 @@ from typing import Final
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
 from pliant.schedule.blockize import blockize
+from pliant.schedule.cache_index import cache_index
 from pliant.schedule.cache_read import cache_read
 from pliant.schedule.cache_write import cache_write
 from pliant.schedule.compute_at import compute_at
@@ -17,6 +18,7 @@ from pliant.schedule.fuse import fuse
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
+from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
@@ -28,14 +30,18 @@ from pliant.schedule.rfactor import rfactor
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
+from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.tensorize import tensorize
+from pliant.schedule.transform_block import transform_block
 from pliant.sym.facts import Facts
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = {
     fn.__name__: fn
     for fn in (
+        name_size,
         split,
         fuse,
+        transform_block,
         merge,
         reorder,
         parallel,
@@ -51,6 +57,8 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         set_scope,
         cache_read,
         cache_write,
+        cache_index,
+        stage_operand,
         rfactor,
         reduce_lanes,
         partition,

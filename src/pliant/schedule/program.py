@@ -13,14 +13,26 @@ The primitives are functions in a table that the program carries; `p.name(…)` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
+from pliant.base.dtypes import i64
 from pliant.loop.bounds import declare_loops
 from pliant.loop.rewrite import Names, path_to
-from pliant.loop.stmt import Alloc, Block, Buffer, For, Function, Invoke, Stmt, Store, statements
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    Function,
+    Invoke,
+    Let,
+    Stmt,
+    Store,
+    statements,
+)
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Trace, plain, step
@@ -61,6 +73,7 @@ class Program:
     intrinsics: Mapping[str, Intrinsic] = field(default_factory=dict)
     trace: Trace = ()
     made: tuple[Ref, ...] = ()  # by the last step
+    scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
         found = self.primitives.get(name) if not name.startswith("_") else None
@@ -84,6 +97,17 @@ class Program:
     def blocks(self) -> tuple[BlockRef, ...]:
         """All blocks, in program order."""
         return tuple(BlockRef(s.name) for s in self.statements() if isinstance(s, Block))
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """Integers known everywhere: the function's sizes, and those with a name at its top."""
+        names = set(self.function.sizes)
+        root = self.function.body
+        while isinstance(root, Let | Alloc):
+            if isinstance(root, Let) and root.var.type is i64:
+                names.add(root.var.name)
+            root = root.body
+        return frozenset(names)
 
     def loops(self, block: str) -> tuple[LoopRef, ...]:
         """The loops around a block, outermost first."""
@@ -150,8 +174,13 @@ class Program:
         return path
 
     def inside(self, path: tuple[Stmt, ...]) -> Facts:
-        """What holds below the loops of `path`."""
-        return declare_loops(self.facts, (s for s in path if isinstance(s, For)))
+        """What holds below the loops of `path`. Not to be added to: make a copy for that."""
+        loops = [s for s in path if isinstance(s, For)]
+        key = tuple((s.var, s.extent) for s in loops)
+        found = self.scopes.get(key)
+        if found is None:
+            found = self.scopes[key] = declare_loops(self.facts, loops)
+        return found
 
     def names(self) -> Names:
         """Names in use, to make new ones."""

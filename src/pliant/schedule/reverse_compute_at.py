@@ -69,7 +69,7 @@ def check_reverse_compute_at(
     if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
         raise refuse("it runs under a condition")
     around = [s.var for s in path if isinstance(s, For)]
-    if int_names(target.body) - {i.var for i in target.iters} - set(p.function.sizes):
+    if int_names(target.body) - {i.var for i in target.iters} - p.sizes:
         raise refuse("it uses variables of the loops around it")
     mine, under = flow.of_block(block), flow.under(loop)
     if under and under[0].position > mine[0].position:
@@ -143,7 +143,7 @@ def _ranges(
 ) -> dict[str, Span]:
     """For each iterator that indexes an input made under the loop, the part that is ready."""
     iters = {i.var for i in target.iters}
-    facts, known = p.inside(path), frozenset(around) | set(p.function.sizes)
+    facts, known = p.inside(path), frozenset(around) | p.sizes
     ranges: dict[str, Span] = {}
     whole: list[set[str]] = []  # iterators that a load which always happens determines
     for load in accesses(target.body, p.invoked):

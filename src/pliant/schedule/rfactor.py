@@ -101,7 +101,7 @@ def check_rfactor(p: Program, loop: str) -> _Plan:
     for it, binding in zip(block.iters, block.bindings, strict=True):
         if it.kind == "O" or (it.kind == "S" and binding.names & reduced):
             raise refuse(f"iterator {it.var} of block {block.name} is not reduced over it")
-    if not target.extent.names <= set(p.function.sizes):
+    if not target.extent.names <= p.sizes:
         raise refuse(f"its extent {target.extent} varies")
     for cond in conjuncts(block.where):
         names = int_names(cond) & set(around)

@@ -40,6 +40,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import common_loops, is_domain
 from pliant.schedule.program import MemoryRef, Program, primitive
 from pliant.schedule.set_scope import fits_registers
+from pliant.sym.expr import Int, const
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
 
@@ -47,12 +48,14 @@ from pliant.sym.index_map import IndexMap
 @primitive
 def shrink_buffer(p: Program, buffer: str) -> Program:
     """Moves the allocation around the uses, as far in as it goes, and shrinks it to what is used
-    there. Small ones of constant size become registers."""
+    there. Small ones, of which a number says how large they can be, become registers."""
     plan = check_shrink_buffer(p, buffer)
     old, facts = plan.buffer, p.inside(plan.path)
     shape = tuple(facts.simplify(high - low + 1) for low, high in plan.box)
     new = old.replace(shape=shape, strides=compact_strides(shape))
-    new = new.replace(scope="register" if fits_registers(new) else old.scope)
+    most = tuple(_at_most(extent, facts) for extent in shape)
+    small = new.replace(shape=most, strides=compact_strides(most), scope="register")
+    new = small if fits_registers(small) else new
 
     def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i - Index(low) for i, (low, _) in zip(indices, plan.box, strict=True))
@@ -60,6 +63,12 @@ def shrink_buffer(p: Program, buffer: str) -> Program:
     nested = replace_at(plan.path, _allocated(plan.path[-1], old))
     body = replace_buffer(without_alloc(nested, old), old, new, place)
     return p.with_body(body, MemoryRef(new.name))
+
+
+def _at_most(extent: Int, facts: Facts) -> Int:
+    """The greatest number that the extent can be, or itself: registers have constant extents."""
+    top = facts.bounds(extent)[1]
+    return extent if top is None else const(top)
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
     crossed = [s for s in path[len(outer) : -1] if isinstance(s, For)]
     if crossed:
         _check_private(p, old, crossed, path, refuse)
-    known = {s.var for s in path[:-1] if isinstance(s, For)} | set(p.function.sizes)
+    known = {s.var for s in path[:-1] if isinstance(s, For)} | p.sizes
     box = touched_box(uses, frozenset(known), p.inside(path[:-1]))
     return _Plan(old, path, box)
 

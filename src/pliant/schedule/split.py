@@ -54,12 +54,14 @@ def split(
     names, n, facts = p.names(), target.extent, p.inside(path[:-1])
     outer, inner = names.variable(f"{loop}_0"), names.variable(f"{loop}_1")
     exact = facts.divisible(n, f)
-    at = var(outer) * f + var(inner)
+    at = var(inner) if facts.le(n, f) else var(outer) * f + var(inner)
     body = subst(target.body, {loop: at})
     if tail == "mask" and not exact:
         body = guard(body, less(at, n))
     trips = n // f if tail == "peel" else ceildiv(n, f)
-    run = minimum(f, n - var(outer) * f) if tail == "clip" and not exact else f
+    run = f
+    if tail == "clip" and not exact:
+        run = n if facts.le(n, f) else minimum(f, n - var(outer) * f)
     main = For(outer, facts.simplify(trips), For(inner, run, body))
     if tail != "peel" or exact:
         return p.with_body(replace_at(path, main), LoopRef(outer), LoopRef(inner))
@@ -88,7 +90,7 @@ def check_split(p: Program, loop: str, factor: Int, tail: Tail) -> None:
     require_serial("split", target)
     facts = p.inside(path[:-1])
     around = {s.var for s in path[:-1] if isinstance(s, For)}
-    strange = factor.names - around - set(p.function.sizes)
+    strange = factor.names - around - p.sizes
     if strange:
         raise SchedulingError("split", place, f"the factor mentions {', '.join(sorted(strange))}")
     if not facts.positive(factor):

@@ -8,6 +8,7 @@ for i, j, k in grid(14, 32, K):
 from __future__ import annotations
 
 from pliant.ir.expr import Index
+from pliant.ir.node import Node
 from pliant.loop.rewrite import replace_at
 from pliant.loop.stmt import Invoke
 from pliant.schedule.errors import SchedulingError
@@ -20,10 +21,11 @@ def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
     """The nest from `loop` on becomes a call to one of the program's intrinsics, by name."""
     found = check_tensorize(p, loop, intrinsic)
     path = p.loop_path("tensorize", loop)
-    semantics = p.intrinsics[intrinsic].semantics
-    addresses = tuple(found.address(b) for b in semantics.buffers)
-    sizes = tuple(Index(found.sizes[s]) for s in semantics.sizes)
-    return p.with_body(replace_at(path, Invoke(intrinsic, (*addresses, *sizes))))
+    known = p.intrinsics[intrinsic]
+    values: dict[str, Node] = {b.name: found.address(b) for b in known.semantics.buffers}
+    values |= {s: Index(found.sizes[s]) for s in known.semantics.sizes}
+    args = tuple(values[name] for name in known.arguments or values)
+    return p.with_body(replace_at(path, Invoke(known.callee, args)))
 
 
 def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
@@ -38,6 +40,6 @@ def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
         raise refuse(f"the program has no intrinsic {intrinsic!r}")
     path = p.loop_path("tensorize", loop)
     try:
-        return match_nest(known.semantics, path[-1], p.inside(path[:-1]))
+        return match_nest(known.semantics, path[-1], p.inside(path[:-1]), p.sizes)
     except NoMatch as error:
         raise refuse(f"it does not match {intrinsic}: {error}") from error

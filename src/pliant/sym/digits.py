@@ -66,7 +66,7 @@ class Numeral:
 
 def terms(x: Int, inputs: frozenset[str]) -> tuple[tuple[Term, ...], Int] | None:
     """x as digits with coefficients, and what remains; None if inputs occur in other ways."""
-    found = []
+    found: dict[Digit, Int] = {}
     offset = {}
     for mono, coefficient in x.pairs:
         if mono.names.isdisjoint(inputs):
@@ -79,8 +79,8 @@ def terms(x: Int, inputs: frozenset[str]) -> tuple[tuple[Term, ...], Int] | None
         others = without_atom(mono, moving[0][0])
         if digit is None or others is None:
             return None
-        found.append(Term(x.make({others: coefficient}), digit))
-    return tuple(found), x.make(offset)
+        found[digit] = found.get(digit, const(0)) + x.make({others: coefficient})
+    return tuple(Term(scale, digit) for digit, scale in found.items()), x.make(offset)
 
 
 def _digit(atom: Atom, inputs: frozenset[str]) -> Digit | None:

@@ -144,10 +144,15 @@ class Facts:
 
     def bounds(self, x: IntLike) -> Interval:
         """(least, greatest) value that x can have; None where no bound was found."""
-        x = self.simplify(x)
+        written = as_int(x)
+        x = self.simplify(written)
         if x.is_const:
             return x.value, x.value
         low, high = interval(self._store, x)
+        if x is not written:  # min(14, y) is simply y where y <= 14, but that is harder to see
+            least, most = interval(self._store, written)
+            low = least if low is None else low if least is None else max(low, least)
+            high = most if high is None else high if most is None else min(high, most)
         if low is None or high is None or len(x.pairs) > 1 or x.flags:
             better = lower(self._store, x)
             most = lower(self._store, -x)

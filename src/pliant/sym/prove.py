@@ -54,7 +54,7 @@ def nonneg(store: FactStore, x: Int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """x >= the least of `parts`, or, with a divisor, x >= ceil(least / divisor)."""
+    """x >= the least of `parts`, or, with a divisor, x >= floor(least / divisor)."""
 
     parts: tuple[Int, ...]
     divisor: Int | None = None
@@ -103,18 +103,16 @@ class _Search:
         if step.divisor is None or least is None:
             return least
         if step.divisor.is_const:
-            return -(-least // step.divisor.value)
+            return least // step.divisor.value
         # The divisor is at least 1, so dividing moves the bound towards 0 but not past it.
-        return min(least, 1)
+        return min(least, 0)
 
 
 def _steps(store: FactStore, x: Int) -> Iterator[_Step]:
-    seen: set[Atom] = set()
-    for mono, _ in x.pairs:
-        for atom, _ in mono.factors:
-            if atom not in seen:
-                seen.add(atom)
-                yield from _eliminations(store, x, atom)
+    # Extremes first: they are there to be undone by one of their arguments.
+    atoms = dict.fromkeys(atom for mono, _ in x.pairs for atom, _ in mono.factors)
+    for atom in sorted(atoms, key=lambda atom: not isinstance(atom, MinAtom | MaxAtom)):
+        yield from _eliminations(store, x, atom)
     for fact in store.nonneg:
         yield from _subtractions(store, x, fact)
 
@@ -193,7 +191,8 @@ def _divided(slope: Int, rest: Int, num: Int, den: Int) -> _Step:
     whole = exact_quotient(slope, den)
     if whole is not None:
         return _Step((whole * num + rest,))
-    return _Step((slope * num + rest * den,), den)
+    # x*b >= y means x >= ceil(y/b), which is floor((y + b - 1)/b): what y has of b may cancel.
+    return _Step((slope * num + rest * den + den - 1,), den)
 
 
 def _subtractions(store: FactStore, x: Int, fact: Int) -> Iterator[_Step]:

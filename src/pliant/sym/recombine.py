@@ -2,6 +2,7 @@
 
 c*d*(f//d)       + c*(f%d)  ->  c*f                 c any common factor, d symbolic or not
 c*d*((f//d)%a)   + c*(f%d)  ->  c*(f%(a*d))
+c*d*((f//d+z)%a) + c*(f%d)  ->  c*((f+d*z)%(a*d))
 """
 
 from __future__ import annotations
@@ -72,10 +73,12 @@ def _with_digit(
         if c != coefficient * den_coefficient or not partner.flags & HAS_MOD:
             continue
         for digit, _ in partner.factors:
-            if not isinstance(digit, ModAtom) or digit.num is not quotient:
+            if not isinstance(digit, ModAtom) or without_atom(partner, digit) is not wanted:
                 continue
-            if without_atom(partner, digit) is wanted:
-                whole = atom.num % (digit.den * atom.den) * x.make({others: coefficient})
+            more = digit.num - quotient
+            if not more.pairs or len(more.pairs) < len(digit.num.pairs):
+                whole = (atom.num + atom.den * more) % (digit.den * atom.den)
+                whole = whole * x.make({others: coefficient})
                 terms = dict(x.pairs)
                 del terms[mono], terms[partner]
                 for new, k in whole.pairs:

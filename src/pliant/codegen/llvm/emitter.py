@@ -24,6 +24,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Flat,
     For,
     Function,
     If,
@@ -103,7 +104,7 @@ class Emitter:
             return Val(self.size(name, 1), i64, 1)
         raise InvalidModelError(f"{self.name}: the variable {name!r} is not defined here")
 
-    def place(self, buffer: Buffer) -> Place:
+    def place(self, buffer: Buffer | Flat) -> Place:
         found = self._places.get(buffer.name)
         if found is None:
             raise InvalidModelError(f"{self.name}: the buffer {buffer.name!r} is not defined here")
@@ -497,6 +498,7 @@ class Emitter:
         for node in walk(s):
             if isinstance(node, Load | Store | BufferRef):
                 b = node.source if isinstance(node, Load) else node.buffer
+                b = b.buffer if isinstance(b, Flat) else b
                 buffers[b.name] = b
                 for extent in (*b.shape, *b.strides):
                     sizes.update(dict.fromkeys(sorted(extent.names)))

@@ -13,7 +13,7 @@ from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
-from pliant.loop.stmt import Buffer, BufferRef
+from pliant.loop.stmt import Buffer, BufferRef, Flat
 from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def load(e: Emitter, x: Load) -> Val:
     """An element, or one per lane."""
-    buffer: Buffer = x.source
+    buffer: Buffer | Flat = x.source
     place = e.place(buffer)
     if place.lanes > 1:  # private to each lane: memory holds vectors
         offset = ints.emit_uniform(e, _affine(buffer, x.indices))
@@ -75,9 +75,9 @@ def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
     return exprs.Val(kept, value.dtype, value.lanes)
 
 
-def _own(e: Emitter, buffer: Buffer, offset: str) -> bool:
+def _own(e: Emitter, buffer: Buffer | Flat, offset: str) -> bool:
     """Whether all lanes from `offset` on, active or not, lie in a register buffer."""
-    if buffer.scope != "register" or not offset.isdecimal():
+    if isinstance(buffer, Flat) or buffer.scope != "register" or not offset.isdecimal():
         return False
     size = 1
     for extent in buffer.shape:
@@ -94,7 +94,7 @@ def address_of(e: Emitter, ref: BufferRef) -> str:
     return _address(e, place.pointer, offset, ref.buffer.dtype)
 
 
-def offset_of(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int]:
+def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> tuple[str, int]:
     """Element offset, and how it moves from lane to lane: 0, 1, or 2 for anything else (then the
     offset is a vector)."""
     if all(isinstance(i, Index) for i in indices):
@@ -121,7 +121,7 @@ def _product(e: Emitter, index: Val, stride: Int) -> Val:
     return exprs.binary(e, "mul", *exprs.together(e, index, factor))
 
 
-def _affine(buffer: Buffer, indices: tuple[Expr, ...]) -> Int:
+def _affine(buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
     total = as_int(0)
     for index, stride in zip(indices, buffer.strides, strict=True):
         if not isinstance(index, Index):
@@ -137,7 +137,7 @@ def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1
     return e.text.assign(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
 
 
-def _align(buffer: Buffer, lanes: int) -> int:
+def _align(buffer: Buffer | Flat, lanes: int) -> int:
     return buffer.dtype.bytes * lanes
 
 
@@ -156,7 +156,7 @@ def _to_memory(e: Emitter, value: Val) -> str:
     return value.text
 
 
-def _read(e: Emitter, address: str, buffer: Buffer, lanes: int, mask: str | None) -> Val:
+def _read(e: Emitter, address: str, buffer: Buffer | Flat, lanes: int, mask: str | None) -> Val:
     element = memory_type(buffer.dtype)
     kind = vector_type(element, lanes)
     align = _align(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
@@ -184,7 +184,7 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
     e.text.intrinsic(name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)])
 
 
-def _uniform_load(e: Emitter, buffer: Buffer, pointer: str, offset: str) -> Val:
+def _uniform_load(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str) -> Val:
     """One element for all lanes; under a mask only if some lane is active."""
     address = _address(e, pointer, offset, buffer.dtype)
     if e.mask is None or e.mask_is_nonempty:
@@ -221,7 +221,7 @@ def _pointers(e: Emitter, pointer: str, offsets: str, dtype: DType) -> str:
     return e.text.assign(f"getelementptr {memory_type(dtype)}, ptr {pointer}, {kind} {offsets}")
 
 
-def _gather(e: Emitter, buffer: Buffer, pointer: str, offsets: str) -> Val:
+def _gather(e: Emitter, buffer: Buffer | Flat, pointer: str, offsets: str) -> Val:
     element = memory_type(buffer.dtype)
     kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
     mask = e.mask or "splat (i1 true)"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
-from pliant.schedule.recipes.contraction import MatmulIntrinsic, contraction_kernel
+from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe
@@ -23,7 +24,7 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "reduction":
             return reduction_recipe(spec, lanes).function
         case "contraction":
-            return contraction_kernel(spec, mm)
+            return contraction_recipe(spec, mm).function
         case "serial":
             return serial_recipe(spec).function
     raise AssertionError(spec.kind)

@@ -1,0 +1,49 @@
+"""Give an integer that depends on sizes alone a name, which other steps may use as a size.
+
+                                      tile: i64 = min(14, max(1, n//4))
+for i in range(n):              ->    for i in range(n):
+    s(i)                                  s(i)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pliant.base.dtypes import i64
+from pliant.ir.expr import Index, Var
+from pliant.loop.stmt import Let, Stmt
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import Int, IntLike, as_int
+
+
+@primitive
+def name_size(p: Program, name: str, value: IntLike) -> Program:
+    """`name` stands for `value` from now on. Of it no more is known than the least and the greatest
+    number that it can be, which keeps what is made of it short."""
+    size = as_int(value)
+    check_name_size(p, name, size)
+    low, high = p.facts.bounds(size)
+    facts = p.facts.copy()
+    facts.declare(name, min=low, max=high)
+    body = _after_names(p.function.body, name, size)
+    return replace(p.with_body(body), facts=facts, scopes={})
+
+
+def check_name_size(p: Program, name: str, value: Int) -> None:
+    """The name is an identifier not in use, and the value depends on sizes alone."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError("name_size", f"size {name}", reason)
+
+    if not name.isidentifier() or name in p.names().variables:
+        raise refuse("this is no name, or one in use")
+    strange = value.names - p.sizes
+    if strange:
+        raise refuse(f"{value} mentions {', '.join(sorted(strange))}, which are not sizes")
+
+
+def _after_names(root: Stmt, name: str, value: Int) -> Stmt:
+    if isinstance(root, Let):
+        return root.replace(body=_after_names(root.body, name, value))
+    return Let(Var(name, i64), Index(value), root)
