@@ -41,8 +41,8 @@ def test_groups(channels: int, outputs: int, groups: int, kernel: Any, options: 
     k = (kernel, kernel) if isinstance(kernel, int) else kernel
     weight, bias = tensor(outputs, channels // groups, *k), tensor(outputs)
     f = check(lambda x: F.conv2d(x, weight, bias, groups=groups, **options), channels)
-    assert "[contraction]" in f.explain()
-    assert "[reduction]" not in f.explain()
+    assert "[contraction" in f.explain()
+    assert "[reduction" not in f.explain()
 
 
 @pytest.mark.parametrize(("rank", "groups"), [(1, 4), (1, 2), (3, 4)])
@@ -63,7 +63,7 @@ def test_a_block_is_fused_and_laid_out_like_any_other() -> None:
         return (F.conv2d(y, last) + x).relu()
 
     f = check(block, 20)
-    assert f.explain().count("[contraction]") == 3
+    assert f.explain().count("[contraction") == 3
 
 
 def test_channels_are_shuffled_between_groups() -> None:
@@ -114,7 +114,7 @@ def test_windows_that_move_by_their_own_size_are_no_groups() -> None:
     f = pliant.compile(Apply(fn), (tensor(1, 3, 64, 48),))
     x = tensor(1, 3, 64, 48, seed=1)
     assert_same(f(x), fn(x), tolerance=1e-4)
-    assert f.explain().count("[contraction]") == 1
+    assert f.explain().count("[contraction") == 1
 
 
 def test_a_triangular_product() -> None:

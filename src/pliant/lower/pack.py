@@ -147,11 +147,12 @@ def _guarded(c: Contraction, tensor: Compute) -> Contraction:
     if not c.bounds:
         return c
     assert isinstance(body, Reduce) and isinstance(body.body, Select)
-    side: Expr = c.a_side
-    cond, zero = body.body.cond, const(0.0, side.dtype)
+    side, cond = c.a_side, body.body.cond
     if isinstance(side, Select) and not _odd_select(side):
-        side, cond = side.a, Binary("and", cond, side.cond)
-    return replace(c, a_side=Select(cond, side, zero))
+        both = Select(Binary("and", cond, side.cond), side.a, side.b)
+    else:
+        both = Select(cond, side, const(0.0, side.dtype))
+    return replace(c, a_side=both)
 
 
 def _ordered(c: Contraction, tensor: Compute, order: Order, columns: int) -> Contraction:

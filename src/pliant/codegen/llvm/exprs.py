@@ -515,7 +515,7 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
     (axis,) = x.axes
     count = axis.extent.value
     op = COMBINE_OP[x.combiner]
-    if e.lanes == 1 and count in (4, 8, 16, 32):
+    if e.lanes == 1 and count in (4, 8, 16, 32, 64):
         return _reduce_lanes(e, axis, op, x.body)
     values: list[Val] = []
     for k in range(count):

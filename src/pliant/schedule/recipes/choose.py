@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pliant.ir.tensor import Compute
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.recipes.contraction import contraction_recipe
@@ -14,8 +15,8 @@ from pliant.schedule.recipes.serial import serial_recipe
 
 def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
     """The loop program of a kernel."""
-    if spec.kind != "contraction" and any(d.is_const and d.value == 0 for d in spec.space):
-        return serial_recipe(spec).function  # nothing to do but to start empty reductions
+    if _is_empty(spec):
+        return serial_recipe(spec).function  # nothing to do but to start reductions of nothing
     match spec.kind:
         case "map":
             return map_recipe(spec, lanes).function
@@ -28,3 +29,9 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
         case "serial":
             return serial_recipe(spec).function
     raise AssertionError(spec.kind)
+
+
+def _is_empty(spec: Spec) -> bool:
+    """Whether some stage runs over nothing, whatever the sizes."""
+    axes = [a for _, t in spec.members if isinstance(t, Compute) for a in (*t.axes, *t.reduce_axes)]
+    return any(a.extent.is_const and a.extent.value == 0 for a in axes)

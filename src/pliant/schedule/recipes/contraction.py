@@ -36,8 +36,6 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     assert plan is not None and isinstance(tensor, Compute)
     axes = (*tensor.axes, *tensor.reduce_axes)
     extents = {a.var: a.extent for a in axes}
-    if any(e.is_const and e.value == 0 for e in extents.values()):
-        return p  # nothing to multiply: as it is written
     place = {a.var: var(f"_{d}") for d, a in enumerate(axes)}
 
     def together(names: tuple[str, ...]) -> Int:

@@ -166,7 +166,8 @@ def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int) ->
             p = p.merge(first, outer)
         first = first or outer
     for name, block in partial.items():
-        p = p.decompose_reduction(block, first)
+        if any(i.kind == "R" for i in p.block(block).iters):
+            p = p.decompose_reduction(block, first)
         p = p.reduce_lanes(name)
     whole = extent // wide
     return p if p.loop(first).extent is whole else p.partition(first, whole)
