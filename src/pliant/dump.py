@@ -119,7 +119,9 @@ def write_bundle(
         write_stage(folder, "failure.txt", f"{told}{again}\n{trace}")
         if graph is not None:
             function, weights = graph
-            write_stage(folder, "import.py", to_text(Module({function.name: function}, dict(weights))))
+            write_stage(
+                folder, "import.py", to_text(Module({function.name: function}, dict(weights)))
+            )
             stand_ins = {k: _stand_in(a) for k, a in weights.items()}
             write_weights(folder, stand_ins, compress=True)
         return folder

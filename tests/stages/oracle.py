@@ -32,9 +32,7 @@ class Stages:
     kernels: dict[str, LoopFunction] = field(default_factory=dict)
 
 
-def stages_of(
-    function: Function, weights: Arrays, t: Target, *, programs: bool = True
-) -> Stages:
+def stages_of(function: Function, weights: Arrays, t: Target, *, programs: bool = True) -> Stages:
     """Lower a function and keep all stages, or the graph stages only."""
     out = Stages(function, weights)
 

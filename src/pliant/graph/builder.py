@@ -170,7 +170,11 @@ class Builder:
         operator = self.operators.get(op)
         if operator is None:
             raise InvalidModelError("there is no such operator")
-        key = (op, tuple(_type_key(a) for a in args), exact(tuple(sorted(attrs.items(), key=_by_name))))
+        key = (
+            op,
+            tuple(_type_key(a) for a in args),
+            exact(tuple(sorted(attrs.items(), key=_by_name))),
+        )
         found = self._typed.get(key)
         if found is None:
             tensors = define(operator, args, attrs)

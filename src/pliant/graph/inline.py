@@ -122,7 +122,9 @@ class _Inlining:
     def function(self, outer: Function) -> Function:
         results = tuple([self.instead.get(r, r) for r in outer.results])
         return outer.replace(
-            weights=tuple([(v, k) for k, v in self.weights.items()]), bindings=tuple(self.bindings), results=results
+            weights=tuple([(v, k) for k, v in self.weights.items()]),
+            bindings=tuple(self.bindings),
+            results=results,
         )
 
 

@@ -4,6 +4,7 @@ copy         body is one load at affine places: a view of other memory
 map          no reduction: elementwise, broadcast, gather, padded …
 contraction  sum of products of two loads, each with iterators of its own
 reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+in order     one that must keep the order of its indices (`lower.groups`)
 scan, scatter, opaque
 """
 
@@ -17,7 +18,9 @@ from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select
 from pliant.ir.tensor import Compute, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
 from pliant.sym.expr import var
 
-Kind = Literal["copy", "map", "contraction", "reduction", "scan", "scatter", "opaque", "part"]
+Kind = Literal[
+    "copy", "map", "contraction", "reduction", "in order", "scan", "scatter", "opaque", "part"
+]
 
 
 @dataclass(frozen=True)

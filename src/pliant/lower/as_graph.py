@@ -142,9 +142,7 @@ def _bindings(
                 else Value(f"{stage.name}.unused{k}", TensorType(dtype, shape))
                 for k, (dtype, shape) in enumerate(tensor.results)
             ])  # fmt: skip
-        out.append(
-            expression_binding(outputs, tensor, values, decisions.notes(stage), stage.spans)
-        )
+        out.append(expression_binding(outputs, tensor, values, decisions.notes(stage), stage.spans))
     return tuple(out)
 
 

@@ -1,16 +1,16 @@
 """What was made of a function, for people.
 
-    main: 2 kernels, 2 launches; 1 more ran when it was compiled, on weights alone
-    memory for intermediate values: 1536*batch bytes
-    symbol batch: 0 <= batch <= 64
-    checked in every call: x: dim 1 must be 384
-       0 k_contraction_0d71… [contraction] matmul relu
-           -> relu[batch, 384]
-           from model.py:12 (encoder.fc)
-       1 k_row_5cda… [row] softmax
-           -> softmax[batch, 384]
-           not in 0: a reduction cannot follow in a contraction kernel
-           from model.py:13
+main: 2 kernels, 2 launches; 1 more ran when it was compiled, on weights alone
+memory for intermediate values: 1536*batch bytes
+symbol batch: 0 <= batch <= 64
+checked in every call: x: dim 1 must be 384
+   0 k_contraction_0d71… [contraction] matmul relu
+       -> relu[batch, 384]
+       from model.py:12 (encoder.fc)
+   1 k_row_5cda… [row] softmax
+       -> softmax[batch, 384]
+       not in 0: a reduction cannot follow in a contraction kernel
+       from model.py:13
 """
 
 from __future__ import annotations
