@@ -20,7 +20,6 @@ from pliant.runtime.manifest import Site
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.contraction import MatmulIntrinsic
 
-
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
 
 

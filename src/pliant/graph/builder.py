@@ -112,7 +112,7 @@ class Builder:
         array = np.asarray(array, order="C")
         head = f"{array.dtype.name}{array.shape}".encode()
         digest = hashlib.sha256(head)
-        digest.update(array.reshape(-1).view(np.uint8))
+        digest.update(array.reshape(-1).view(np.uint8).data)
         key = digest.hexdigest()[:32]
         if key not in self._weight_values:
             shape = tuple(as_int(d) for d in array.shape)

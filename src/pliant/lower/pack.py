@@ -98,7 +98,9 @@ def _plan_before(tensor: Compute, stage: Stage) -> Plan:
     assert isinstance(body, Reduce) and isinstance(body.body, Binary)
     a_side, b_side = body.body.a, body.body.b
     assert isinstance(b_side, Load)
-    return Plan(*stage.note("plan"), a_side, b_side.source.name, stage.note("gather"))
+    batch, m, n, positions, inner = stage.note("plan")
+    packed, gather = b_side.source.name, stage.note("gather")
+    return Plan(batch, m, n, positions, inner, a_side, packed, gather)
 
 
 def inline_into_packs(s: Stages) -> None:

@@ -9,7 +9,6 @@ import llvmlite.binding as llvm
 from pliant.base.errors import InternalError
 from pliant.codegen.llvm.target import Target, machine
 
-
 LONG: Final = 200_000  # characters; register allocation takes time quadratic in a function
 
 
