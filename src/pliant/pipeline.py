@@ -97,10 +97,10 @@ def compile(
             imported, find_target(target), operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report, watch=watch,
         )  # fmt: skip
+    except (MemoryError, ImportError):  # a framework that is not installed
+        raise
     except Exception as error:
-        if isinstance(error, MemoryError) or (
-            isinstance(error, PliantError) and not isinstance(error, InternalError)
-        ):
+        if isinstance(error, PliantError) and not isinstance(error, InternalError):
             raise
         options = {"target": target, "numerics": numerics}
         raise _internal(error, watch, imported, options) from error
@@ -114,7 +114,7 @@ def _internal(
     folder = write_bundle(error, watch.stage, graph, options)
     what = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
     where = f"; all it takes to see it again is in {folder}, please report it" if folder else ""
-    return InternalError(f"internal error after the stage {watch.stage}: {what}{where}")
+    return InternalError(f"internal error, last stage {watch.stage}: {what}{where}")
 
 
 def compile_imported(
