@@ -87,9 +87,11 @@ def onnx_residual(nodes: int) -> Any:
         w = rng.standard_normal((64, 64)).astype(np.float32)
         weights.append(onnx.numpy_helper.from_array(w, f"w{k}"))
         node += [
-            h.make_node("MatMul", [x, f"w{k}"], [f"m{k}"]), h.make_node("Relu", [f"m{k}"], [f"r{k}"]),
-            h.make_node("Add", [x, f"r{k}"], [f"a{k}"]), h.make_node("Tanh", [f"a{k}"], [f"t{k}"]),
-        ]  # fmt: skip
+            h.make_node("MatMul", [x, f"w{k}"], [f"m{k}"]),
+            h.make_node("Relu", [f"m{k}"], [f"r{k}"]),
+            h.make_node("Add", [x, f"r{k}"], [f"a{k}"]),
+            h.make_node("Tanh", [f"a{k}"], [f"t{k}"]),
+        ]
         x = f"t{k}"
     io = [h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["batch", 64]) for n in ("x", x)]
     made = h.make_graph(node, "residual", io[:1], io[1:], weights)

@@ -22,7 +22,7 @@ import numpy as np
 
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InternalError, InvalidModelError, PliantError, UnsupportedError
-from pliant.base.settings import Emit, settings
+from pliant.base.settings import NUMERICS, Emit, settings
 from pliant.codegen.build import (
     Built,
     Image,
@@ -77,6 +77,10 @@ def compile(
     and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
     write which stages; None: as PLIANT_DUMP says.
 
+    `numerics`: "fast" fuses multiplications with additions and splits sums into lanes; "strict"
+    rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
+    bits of a row do not depend on how many other rows there are, or on what is in them.
+
     Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
     """
@@ -90,26 +94,27 @@ def compile(
             model = read_stage(Path(model))
         imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
         return compile_imported(
-            imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
-            progress=report, watch=watch,
+            imported, find_target(target), operators, numerics=numerics, threads=threads,
+            memory_limit=memory_limit, progress=report, watch=watch,
         )  # fmt: skip
+    except (MemoryError, ImportError):  # a framework that is not installed
+        raise
     except Exception as error:
-        if isinstance(error, MemoryError) or (
-            isinstance(error, PliantError) and not isinstance(error, InternalError)
-        ):
+        if isinstance(error, PliantError) and not isinstance(error, InternalError):
             raise
-        raise _internal(error, watch, imported, target) from error
+        options = {"target": target, "numerics": numerics}
+        raise _internal(error, watch, imported, options) from error
 
 
 def _internal(
-    error: Exception, watch: Watch, imported: ImportedModel | None, target: str
+    error: Exception, watch: Watch, imported: ImportedModel | None, options: Mapping[str, str]
 ) -> InternalError:
     """What to tell the user of an error that is ours."""
     graph = None if imported is None else (imported.function, imported.weights)
-    folder = write_bundle(error, watch.stage, graph, {"target": target})
+    folder = write_bundle(error, watch.stage, graph, options)
     what = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
     where = f"; all it takes to see it again is in {folder}, please report it" if folder else ""
-    return InternalError(f"internal error after the stage {watch.stage}: {what}{where}")
+    return InternalError(f"internal error, last stage {watch.stage}: {what}{where}")
 
 
 def compile_imported(
@@ -117,6 +122,7 @@ def compile_imported(
     t: Target,
     operators: Operators,
     *,
+    numerics: str = "fast",
     threads: int | None = None,
     memory_limit: int | None = None,
     progress: Progress | None = None,
@@ -127,16 +133,17 @@ def compile_imported(
     begun = time.perf_counter()
     report = progress or _silent
     watch = watch or Watch(operators)
-    mk = micro_kernel(t)
+    mk = micro_kernel(t, numerics)
     watch.begin(imported.weights)
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)
     split = lower_function(
-        imported.function, operators, mk.columns, constant_extents=constant_extents, watch=watch
-    )
-    back = _Backend(t, ObjectCache(settings().cache_dir), report, watch)
+        imported.function, operators, mk.columns, constant_extents=constant_extents,
+        numerics=numerics, watch=watch,
+    )  # fmt: skip
+    back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]
-    watch.programs(parts, t)
+    watch.programs(parts, t, numerics)
     back.kernels({s: spec for p in parts for s, spec in p.kernels.items()})
     weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
     if split.prepare is not None:
@@ -165,6 +172,7 @@ class _Backend:
     """Compiles kernels, each distinct one once, through the cache."""
 
     t: Target
+    numerics: str
     cache: ObjectCache
     report: Progress
     watch: Watch
@@ -172,11 +180,14 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        mk = micro_kernel(self.t)
-        self.objects[mk.symbol] = self._cached(mk.text(), lambda: build_micro_kernel(self.t))
+        mk = micro_kernel(self.t, self.numerics)
+        self.objects[mk.symbol] = self._cached(mk.text(), self._micro_kernel)
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
             self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
+
+    def _micro_kernel(self) -> Built:
+        return build_micro_kernel(self.t, self.numerics)
 
     def _kernel(self, symbol: str, spec: Spec) -> Built:
         self.watch.stage = f"recipe of {symbol}"
@@ -192,7 +203,7 @@ class _Backend:
 
     def linked(self, part: Lowered, host: Built) -> list[bytes]:
         """The objects that a host function needs."""
-        names = [micro_kernel(self.t).symbol, *part.kernels]
+        names = [micro_kernel(self.t, self.numerics).symbol, *part.kernels]
         return [*(self.objects[n].object for n in names), host.object]
 
     def _cached(self, what: str, build: Callable[[], Built]) -> Built:
@@ -256,6 +267,7 @@ def _function_info(
         "cache_misses": back.cache.misses,
         "code_bytes": sum(len(back.objects[n].object) for n in main.kernels),
         "peak_memory": str(main.memory.total),
+        "numerics": back.numerics,
     }
     return Function(
         f.name, f.name,
@@ -272,10 +284,8 @@ def _function_info(
 def _check_options(precision: str | None, numerics: str) -> None:
     if precision is not None:
         raise UnsupportedError(f"precision={precision!r} is not available yet; leave it None")
-    if numerics not in ("fast",):
-        if numerics in ("strict", "batch_invariant"):
-            raise UnsupportedError(f"numerics={numerics!r} is not available yet; use 'fast'")
-        raise InvalidModelError(f"numerics must be 'fast', not {numerics!r}")
+    if numerics not in NUMERICS:
+        raise InvalidModelError(f"numerics must be one of {', '.join(NUMERICS)}, not {numerics!r}")
 
 
 def _silent(phase: str, done: int, of: int) -> None:

@@ -65,7 +65,7 @@ class Watch:
         if self.wants("graph"):
             self._write(f"{stage}.py", to_text(module))
 
-    def programs(self, parts: Sequence[Lowered], t: Target) -> None:
+    def programs(self, parts: Sequence[Lowered], t: Target, numerics: str) -> None:
         """The kernels and host functions, and their code; those in the cache are made anew."""
         hosts = [p.host for p in parts]
         for host in hosts:
@@ -79,7 +79,7 @@ class Watch:
                 self._write(f"{name}.py", to_text(Module({f.name: f for f in functions})))
         for f in kernels:
             self._code(f.name, kernel_text(f)[0], t)
-        mk = micro_kernel(t)
+        mk = micro_kernel(t, numerics)
         self._code(mk.symbol, mk.text(), t)
         for f in hosts:
             self._code(f.name, host_text(f)[0], t, HOST_LEVEL)

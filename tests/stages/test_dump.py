@@ -97,7 +97,7 @@ def test_an_internal_failure_leaves_a_bundle(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(pipeline, "kernel_program", broken)
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
-    with pytest.raises(InternalError, match=r"the stage recipe of k_\w+: KeyError: 'lost'; .* in"):
+    with pytest.raises(InternalError, match=r"last stage recipe of k_\w+: KeyError: 'lost'; .* in"):
         pliant.compile(program)
     (folder,) = tmp_path.iterdir()
     assert names(folder) == ["failure.txt", "import.py", "weights.npz"]
@@ -106,6 +106,18 @@ def test_an_internal_failure_leaves_a_bundle(
     assert read_stage(folder / "import.py")[0] is program[0]
     with pytest.raises(InternalError, match="KeyError: 'lost'"):
         pliant.compile(folder / "import.py")
+
+
+def test_a_failure_of_a_frontend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("beyond")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(pipeline, "import_model", broken)
+    with pytest.raises(InternalError, match="last stage import: IndexError: beyond"):
+        pliant.compile("model.onnx")
+    (folder,) = tmp_path.iterdir()
+    assert names(folder) == ["failure.txt"]
 
 
 def test_checks_name_the_stage(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,5 +141,5 @@ def test_errors(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pliant.compile(tmp_path / "s" / GRAPH[0])
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PLIANT_DUMP", str(tmp_path / "file"))
-    with pytest.raises(ResourceError, match="cannot write to .*file"):
+    with pytest.raises(ResourceError, match=r"cannot write to .*file"):
         pliant.compile(program)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+NUMERICS: Final = ("fast", "strict", "batch_invariant")  # see `pliant.compile`
 STAGES: Final = ("graph", "loop", "host", "llvm", "asm")  # kinds that can be written
 DUMPED: Final = frozenset(STAGES) - {"asm"}  # those that PLIANT_DUMP writes
 

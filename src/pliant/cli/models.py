@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pliant  # its `compile` is loaded on use: running a compiled file needs no LLVM
 from pliant.base.errors import InvalidModelError
-from pliant.base.settings import Emit, settings
+from pliant.base.settings import NUMERICS, Emit, settings
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message
 from pliant.codegen.cache import ObjectCache
@@ -28,6 +28,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--dim", action="append", default=[], type=parse_dim, metavar="NAME=MIN..MAX[:MULTIPLE]",
         help="what is known of a symbolic dimension: seq=1..4096, width=32..:32, batch=4",
     )  # fmt: skip
+    parser.add_argument("--numerics", default="fast", choices=NUMERICS)
     add_threads(parser)
 
 
@@ -94,15 +95,16 @@ def compile_file(path: Path, options: argparse.Namespace, emit: Emit | None = No
     with progress(f"compile {path.name}") as report:
         return pliant.compile(
             source_model(path), dims=dims_of(options.dim), target=options.target,
-            threads=options.threads, progress=report, emit=emit,
+            numerics=options.numerics, threads=options.threads, progress=report, emit=emit,
         )  # fmt: skip
 
 
 def open_callable(path: Path, options: argparse.Namespace) -> Compiled:
     """Load a compiled file, or compile a model."""
     if is_artifact(path):
-        if options.dim or options.target != "native":
-            raise InvalidModelError(f"{path} is compiled already: --dim and --target come too late")
+        if options.dim or options.target != "native" or options.numerics != "fast":
+            late = "--dim, --target and --numerics come too late"
+            raise InvalidModelError(f"{path} is compiled already: {late}")
         return pliant.load(path, threads=options.threads)
     return compile_file(path, options)
 

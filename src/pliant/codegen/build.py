@@ -32,24 +32,29 @@ class Built:
     sites: tuple[Site, ...]
 
 
-def micro_kernel(t: Target) -> MicroKernel:
+def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
     """The register tile that suits a target: as many accumulators as registers allow, two for the
     panel's vectors and the rest for broadcasts."""
     lanes = t.lanes(32)
     rows = 14 if t.registers == 32 else 6
-    return MicroKernel(lanes, rows, 2)
+    return MicroKernel(lanes, rows, 2, in_order=numerics == "batch_invariant")
 
 
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
-    mk = micro_kernel(t)
+    mk = micro_kernel(t, spec.numerics)
     mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
-    return schedule(spec, t.lanes(32), mm).replace(name=symbol)
+    made = schedule(spec, t.lanes(32), mm)
+    notes = dict(made.notes)
+    if spec.numerics != "fast":
+        notes["numerics"] = spec.numerics
+    return made.replace(name=symbol, notes=tuple(notes.items()))
 
 
 def kernel_text(f: Function) -> tuple[str, tuple[Site, ...]]:
     """A kernel as LLVM IR, and its checks."""
-    return emit_kernel(hoist(lower_blocks(f)), Options())
+    numerics = dict(f.notes).get("numerics", "fast")
+    return emit_kernel(hoist(lower_blocks(f)), Options(contract=numerics == "fast"))
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
@@ -67,8 +72,8 @@ def build_host(f: Function, t: Target) -> Built:
     return Built(compile_text(text, t, level=HOST_LEVEL), sites)
 
 
-def build_micro_kernel(t: Target) -> Built:
-    return Built(compile_text(micro_kernel(t).text(), t), ())
+def build_micro_kernel(t: Target, numerics: str = "fast") -> Built:
+    return Built(compile_text(micro_kernel(t, numerics).text(), t), ())
 
 
 class Image:

@@ -1,10 +1,10 @@
 """Bindings that are tensor expressions: what is left of operators after fission.
 
-    y: f32["n"] = compute((n,), lambda _i0: sum(x[_i0, _r0] for _r0 in grid(k)), notes={"op": "sum"})
+    y: f32["n"] = compute((n,), lambda _i0: exp(x[_i0] - m[()]), notes={"op": "softmax"})
 
 As data this is an application of the operator `expression` to the values that are read:
 
-    Binding((y,), "expression", (x,), (("notes", (("op", "sum"),)), ("of", Compute(…))))
+    Binding((y,), "expression", (x, m), (("notes", (("op", "softmax"),)), ("of", Compute(…))))
 
 `of` reads placeholders, in the order of the operands; `notes` are what passes have decided. An
 `Opaque` binds all its results.

@@ -74,7 +74,8 @@ def interpret(
     `callees` are what `Invoke` calls: loop functions, or Python functions that take a flat view of
     the memory from each address on and integers. `order` permutes the iterations of parallel and
     vectorized loops. A host function needs in `sizes` the symbols of its parameters' shapes, and
-    `outputs` gets what it gives back, by scope ("output0" …). Raises what the program's checks and guards raise.
+    `outputs` gets what it gives back, by scope ("output0" …). Raises what the program's checks and
+    guards raise.
     """
     if len(arrays) != len(function.buffers):
         raise InvalidModelError(f"{function.name} takes {len(function.buffers)} buffers")

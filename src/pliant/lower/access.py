@@ -4,6 +4,7 @@ copy         body is one load at affine places: a view of other memory
 map          no reduction: elementwise, broadcast, gather, padded …
 contraction  sum of products of two loads, each with iterators of its own
 reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+in order     one that must keep the order of its indices (`lower.groups`)
 scan, scatter, opaque
 """
 
@@ -20,7 +21,9 @@ from pliant.lower.conditions import conjuncts
 from pliant.sym.expr import Int, as_int, maximum, minimum, var
 from pliant.sym.facts import Facts
 
-Kind = Literal["copy", "map", "contraction", "reduction", "scan", "scatter", "opaque", "part"]
+Kind = Literal[
+    "copy", "map", "contraction", "reduction", "in order", "scan", "scatter", "opaque", "part"
+]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Stages as graph functions of tensor expressions, which print, verify and run like any others.
 
     as_function(fission(f))      f: its operators taken apart
-    split_functions(…)           f_prepare and f, which reads prepared values as weights "f_prepare.v"
+    split_functions(…)           f_prepare and f, which reads its results as weights "f_prepare.v"
     group_functions(…)           the same, each group a function of its own, called
 
 What a pass has decided is a note: of a binding its operator (`op`), the order of its dimensions
@@ -110,12 +110,11 @@ def _group_function(
 
 def _names_in(stage: Stage) -> Iterable[str]:
     for root in stage.tensor.children():
-        if isinstance(root, Expr | Axis):
-            for node in own_nodes(root):
-                if isinstance(node, Index):
-                    yield from node.int_.names
-                elif isinstance(node, Axis):
-                    yield from node.extent.names
+        for node in own_nodes(root) if isinstance(root, Expr) else (root,):
+            if isinstance(node, Index):
+                yield from node.int_.names
+            elif isinstance(node, Axis):
+                yield from node.extent.names
 
 
 def _values(types: Mapping[str, Input]) -> dict[str, Value]:

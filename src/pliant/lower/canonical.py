@@ -37,7 +37,8 @@ MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
 class Spec:
     """One kernel, canonically. Equal specs are equal code.
 
-    `strides` gives every tensor's strides by name; `outputs` are member names.
+    `strides` gives every tensor's strides by name; `outputs` are member names. What `numerics`
+    allows is for the kernel to keep: with "strict" a sum is in order of the indices.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Spec:
     strides: tuple[tuple[str, tuple[Int, ...]], ...]
     sizes: tuple[str, ...]
     plan: Plan | None = None
+    numerics: str = "fast"
 
     def strides_of(self, name: str) -> tuple[Int, ...]:
         return dict(self.strides)[name]
@@ -75,6 +77,7 @@ def outline(
     plans: dict[str, Plan],
     *,
     constant_extents: bool = False,
+    numerics: str = "fast",
 ) -> Launch:
     """The canonical kernel of a group, and its arguments.
 
@@ -119,7 +122,7 @@ def outline(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
-        tuple(sizes.names()), plan,
+        tuple(sizes.names()), plan, numerics,
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),

@@ -78,10 +78,11 @@ def lower_function(
     columns: int,
     *,
     constant_extents: bool = False,
+    numerics: str = "fast",
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`. `watch` is
-    shown what every pass has made."""
+    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`, `numerics`
+    as in `pliant.compile`. `watch` is shown what every pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -95,8 +96,10 @@ def lower_function(
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
-    decided.plans = plans = pack_contractions(s, orders, columns)
-    inline_into_packs(s)
+    plans: dict[str, Plan] = {}
+    if numerics != "strict":
+        decided.plans = plans = pack_contractions(s, orders, columns)
+        inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
     early = {n for n in s.stages if n in constants}
@@ -106,7 +109,7 @@ def lower_function(
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
         parts.insert(0, first)
     watch("split", lambda: split_functions(parts, prepared, decided))
-    groups = [form_groups(p, orders) for p in parts]
+    groups = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
     watch(
         "groups",
         lambda: group_functions(split_functions(parts, prepared, decided), parts, groups, decided),
@@ -116,10 +119,12 @@ def lower_function(
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
             s, groups[0], orders, plans, prepared, [v.name for v, _ in function.weights],
-            constant_extents,
+            constant_extents, numerics,
         )  # fmt: skip
     used = _used_weights(groups[-1], s, prepared)
-    main = _lower_part(function, s, groups[-1], orders, plans, s.results, used, constant_extents)
+    main = _lower_part(
+        function, s, groups[-1], orders, plans, s.results, used, constant_extents, numerics
+    )
     return Split(prepare, main, prepared)
 
 
@@ -169,13 +174,13 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
     plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
-    constant_extents: bool,
+    constant_extents: bool, numerics: str,
 ) -> Lowered:  # fmt: skip
     kernels: dict[str, Spec] = {}
     symbols: dict[Spec, str] = {}
     launches: list[tuple[str, Launch]] = []
     for g in groups:
-        launch = outline(g, orders, plans, constant_extents=constant_extents)
+        launch = outline(g, orders, plans, constant_extents=constant_extents, numerics=numerics)
         symbol = symbols.get(launch.spec)
         if symbol is None:
             symbol = symbols[launch.spec] = kernel_symbol(launch.spec)

@@ -50,12 +50,13 @@ class Group:
         return {m.name for m in self.members}
 
 
-def form_groups(s: Stages, orders: dict[str, Order]) -> list[Group]:
-    """Partition the stages."""
+def form_groups(s: Stages, orders: dict[str, Order], *, in_order: bool = False) -> list[Group]:
+    """Partition the stages; with `in_order`, sums and products keep the order of their indices, and
+    become no kernel that splits them into lanes."""
     groups: list[Group] = []
     owner: dict[str, int] = {}
     for stage in s.stages.values():
-        kind = classify(stage.tensor)
+        kind = _kind(stage.tensor, in_order)
         at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
         obstacle = "" if at < 0 else _obstacle(groups[at], stage, kind, orders)
         if at < 0 or obstacle:
@@ -68,6 +69,13 @@ def form_groups(s: Stages, orders: dict[str, Order]) -> list[Group]:
     return groups
 
 
+def _kind(tensor: Tensor, in_order: bool) -> Kind:
+    kind = classify(tensor)
+    if in_order and isinstance(tensor, Compute) and isinstance(tensor.body, Reduce):
+        return "in order" if tensor.body.combiner in ("sum", "prod") else kind
+    return kind
+
+
 def _new_group(stage: Stage, kind: Kind, orders: dict[str, Order]) -> Group:
     tensor = stage.tensor
     order = orders.get(stage.name, tuple(range(len(tensor.shape))))
@@ -75,6 +83,8 @@ def _new_group(stage: Stage, kind: Kind, orders: dict[str, Order]) -> Group:
         return Group("map", tensor.shape, order)
     if kind == "contraction":
         return Group("contraction", tensor.shape, order)
+    if kind == "in order":
+        return Group("reduction", tensor.shape, order)
     if kind == "reduction":
         assert isinstance(tensor, Compute)
         row = _row_space(tensor, orders)
@@ -132,6 +142,8 @@ def _obstacle(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> s
         return _map_obstacle(g, stage, tensor, orders)
     if kind == "reduction" and g.kind in ("map", "row"):
         return _reduction_obstacle(g, tensor)
+    if kind == "in order":
+        return "numerics='strict': a sum in order of its indices runs by itself"
     return f"a {kind} cannot follow in a {g.kind} kernel"
 
 

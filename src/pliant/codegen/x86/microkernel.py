@@ -8,7 +8,8 @@ negative offset reads the row of zeros instead (padding). `b` is a packed panel,
 its rows contiguous. The accumulators stay in registers over all of P and K.
 
 One function serves every m from 1 to MR: a jump to the variant with just that many rows, so no work
-is wasted on a ragged edge. Few rows leave accumulators unused, so K is unrolled into several sets.
+is wasted on a ragged edge. Few rows leave accumulators unused, so K is unrolled into several sets;
+with `in_order` it is not, and an output's bits do not depend on how many rows there are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class MicroKernel:
     lanes: int
     rows: int
     vectors: int
+    in_order: bool = False
 
     @property
     def columns(self) -> int:
@@ -32,7 +34,7 @@ class MicroKernel:
 
     @property
     def symbol(self) -> str:
-        return f"pl_mm_f32_{self.rows}x{self.columns}"
+        return f"pl_mm_f32_{self.rows}x{self.columns}" + "_in_order" * self.in_order
 
     def text(self) -> str:
         """LLVM IR: `int32 symbol(ctx, a, offsets, zeros, b, c, m, P, K, ldc)`."""
@@ -73,7 +75,7 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     """for p: take m row pointers; for k: one rank-1 update of the accumulators."""
     t = FunctionText(module)
     nv, vec = kernel.vectors, f"<{kernel.lanes} x float>"
-    sets = 1 if m * nv >= 8 else min(4, 8 // (m * nv))
+    sets = 1 if m * nv >= 8 or kernel.in_order else min(4, 8 // (m * nv))
     outer = _Loop(t, "p", "%P", m * nv * sets, vec)
     bp = outer.extra_phi("ptr", "%b")
     rows = _row_pointers(t, outer.index, m)
