@@ -18,7 +18,9 @@ from bench.fuzzing.artifacts import input_shapes, ones
 
 LARGEST_INPUT: Final = 1 << 20  # elements
 SIZES: Final = (1, 0, 3)  # that all symbols have in a call
-ADD: Final = '<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Add(x, x) }'
+ADD: Final = (
+    '<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Add(x, x) }'
+)
 
 
 def seeds(share: int = 1) -> list[bytes]:

@@ -40,7 +40,7 @@ from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, lower_function
 from pliant.ops.table import OPERATORS
-from pliant.runtime.callable import Compiled, Program
+from pliant.runtime.callable import Compiled, Program, check_limits
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.contraction import MatmulIntrinsic
@@ -74,7 +74,8 @@ def compile(
     Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError.
     """
-    _check_options(precision, numerics)
+    _check_options(precision, numerics, progress)
+    check_limits(threads, memory_limit)
     report = progress or _silent
     report("import", 0, 1)
     request = Request(model, args, kwargs, dynamic_shapes, dims)
@@ -224,7 +225,11 @@ def _function_info(
     )  # fmt: skip
 
 
-def _check_options(precision: str | None, numerics: str) -> None:
+def _check_options(precision: str | None, numerics: str, progress: Progress | None) -> None:
+    if progress is not None and not callable(progress):
+        raise InvalidModelError(
+            f"progress must be a function of (phase, done, of), not {progress!r}"
+        )
     if precision is not None:
         raise UnsupportedError(f"precision={precision!r} is not available yet; leave it None")
     if numerics not in ("fast",):

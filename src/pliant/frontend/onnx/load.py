@@ -14,6 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.onnx.tensors import TensorFolder
+from pliant.frontend.select import not_a_model
 
 OLDEST_OPSET: Final = 9
 
@@ -51,7 +52,7 @@ def load_model(source: Source | OnnxModel) -> OnnxModel:
             path = Path(source)
             model = OnnxModel(_read(path), path.name, TensorFolder.of(path))
         case _:
-            raise TypeError(f"an ONNX model is a path, bytes or a ModelProto, not {source!r}")
+            raise not_a_model(source)
     _check_model(model)
     return model
 
@@ -71,6 +72,8 @@ def _read(path: Path) -> ModelProto:
         data = path.read_bytes()
     except OSError as error:
         raise InvalidModelError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidModelError(f"{str(path)!r} cannot be the path of a model: {error}") from error
     return _parse(data, str(path))
 
 

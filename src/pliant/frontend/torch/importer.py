@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from pliant.base.errors import InvalidModelError, PliantError, UnsupportedError
+from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.context import Context, SizeFloat, Table
@@ -176,6 +176,10 @@ def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
                 f"the integer argument {spec.arg.name!r} is dynamic; pass a tensor of that size"
             )
     naming.read(tensors)
+    for name in dims:
+        if sanitise(name) not in naming.dims:
+            have = ", ".join(naming.dims) or "none"
+            raise ShapeError(f"the model has no dim {name!r}; it has: {have}")
     return naming
 
 
@@ -252,7 +256,8 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
         if state.problems:  # an operand of a failed operator may be what is wrong
             return _stand_in(value)
         where = f"{ctx.span}: " if ctx.span else ""
-        raise InvalidModelError(f"{where}cannot import {node.target}: {error}") from error
+        text = str(error).removeprefix(where)
+        raise InvalidModelError(f"{where}cannot import {node.target}: {text}") from error
 
 
 def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
