@@ -25,7 +25,7 @@ from bench.fuzzing.isolate import Verdict, isolated
 
 Attempt = tuple[str, bytes, Callable[[Path], str]]  # what was done, the file, what to do with it
 
-MEMORY = 16 << 30  # address space of a child: a model that asks for more is refused, not served
+MEMORY = 4 << 30  # address space of a child: a model that asks for more is refused, not served
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ import llvmlite
 import numpy as np
 
 from pliant.base.dtypes import from_numpy
-from pliant.base.errors import InvalidModelError, UnsupportedError
+from pliant.base.errors import InvalidModelError, ResourceError, UnsupportedError
 from pliant.base.settings import settings
 from pliant.codegen.build import (
     Built,
@@ -41,6 +41,7 @@ from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, lower_function
 from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program, check_limits
+from pliant.runtime.features import missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.contraction import MatmulIntrinsic
@@ -79,11 +80,19 @@ def compile(
     report = progress or _silent
     report("import", 0, 1)
     request = Request(model, args, kwargs, dynamic_shapes, dims)
-    imported = import_model(request, operators)
-    return compile_imported(
-        imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
-        progress=report,
-    )  # fmt: skip
+    t = find_target(target)
+    missing = missing_features(t.features)
+    if missing:  # weights are prepared, and calls run, in this process
+        raise UnsupportedError(
+            f"target {target!r} needs {', '.join(missing)}, which this CPU lacks"
+        )
+    try:
+        return compile_imported(
+            import_model(request, operators), t, operators, threads=threads,
+            memory_limit=memory_limit, progress=report,
+        )  # fmt: skip
+    except MemoryError as error:
+        raise ResourceError("compiling this model needs more memory than there is") from error
 
 
 def compile_imported(
@@ -111,6 +120,8 @@ def compile_imported(
     if split.prepare is not None:
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
+    if back.cache.misses:
+        back.cache.trim()
     host = back.host(split.main)
     info = _function_info(imported, split.main, tuple(back.sites), back)
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)

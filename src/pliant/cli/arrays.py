@@ -127,7 +127,10 @@ def shapes_at(function: Function, symbols: Mapping[str, int]) -> dict[str, tuple
         missing = sorted({n for d in dims for n in d.names} - set(symbols))
         if missing:
             raise ShapeError(f"{info}: no size is given for {', '.join(missing)}")
-        out[info.name] = tuple(d.eval(symbols) for d in dims)
+        shape = tuple(d.eval(symbols) for d in dims)
+        if min(shape, default=0) < 0:
+            raise ShapeError(f"{info}: there is no shape {shape}")
+        out[info.name] = shape
     return out
 
 

@@ -17,7 +17,8 @@ from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import LARGEST_SIZE, Dim
 from pliant.sym.expr import Int, as_int, var
 
-InputShapes = Mapping[str, Sequence[int | str | None]]
+Entry = int | str | None  # a size, a name, a dim without a name
+InputShapes = Mapping[str, Sequence[Entry]]
 
 
 @dataclass
