@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "src")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.fuzzing import artifacts, onnx_models
 from bench.fuzzing.isolate import Verdict, isolated
@@ -73,7 +73,7 @@ def fuzz(
     attempts: Iterator[Attempt], folder: Path, *, minutes: float, count: int = 0,
     seconds: float = 60, keep: Path | None = None,
 ) -> tuple[Counter[tuple[str, str]], int]:  # fmt: skip
-    """Tries files until the time or the count is over: outcomes by kind of damage, and harm done."""
+    """Tries files until the time or the count is over: outcomes by kind, and how many did harm."""
     counts: Counter[tuple[str, str]] = Counter()
     begun, bad, path = time.monotonic(), 0, folder / "damaged"
     for number, (what, data, work) in enumerate(attempts):

@@ -30,9 +30,9 @@ from pliant.sym.expr import parse_int
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MODELS: Final = {
-    "matmul": """g (float[batch, 8] x) => (float[batch, 4] y) {
-        w = Constant<value = float[8, 4] {%s}>() h = MatMul(x, w) y = Softmax<axis = -1>(h) }"""
-    % ", ".join(str(k / 32) for k in range(32)),
+    "matmul": """g (float[batch, 2] x) => (float[batch, 4] y) {
+        w = Constant<value = float[2, 4] {1, 2, 3, 4, 5, 6, 7, 8}>() h = MatMul(x, w)
+        y = Softmax<axis = -1>(h) }""",
     "gather": """g (float[n, 6] x, int64[m] i) => (float[m, 6] y, float[4, n] z) {
         k = Constant<value = int64[4] {0, 5, 2, 2}>() y = Gather<axis = 0>(x, i)
         t = Transpose<perm = [1, 0]>(x) z = Gather<axis = 0>(t, k) }""",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, SupportsIndex
 
@@ -95,9 +94,10 @@ class Dim:
     likely: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.likely, str) or not isinstance(self.likely, Sequence):
-            raise ShapeError(f"likely of a Dim is a tuple of sizes, not {self.likely!r:.60}")
-        likely = tuple(_size("likely", n, 0) for n in self.likely)
+        given: object = self.likely
+        if not isinstance(given, tuple | list):
+            raise ShapeError(f"likely of a Dim is a tuple of sizes, not {given!r:.60}")
+        likely = tuple(_size("likely", n, 0) for n in given)
         object.__setattr__(self, "likely", likely)
         object.__setattr__(self, "min", _size("min", self.min, 0))
         object.__setattr__(self, "multiple", _size("multiple", self.multiple, 1))

@@ -1,4 +1,4 @@
-"""Checks that make the arithmetic of a host function exact: nothing overflows, nothing divides by 0.
+"""Checks that make the sizes of a host function exact: nothing overflows, nothing divides by 0.
 
     4*batch*seq**2 + seq//heads    ->    check(1 <= heads, …)
                                          check(f64(batch) * f64(seq) * f64(seq) <= 2**50 / 4, …)

@@ -132,9 +132,9 @@ class _Host:
         for a, b, _ in self.graph.equalities:
             yield a
             yield b
-        for b in self.outputs:
-            yield from b.shape
-            yield product(list(b.shape)) * b.dtype.bytes
+        for output in self.outputs:
+            yield from output.shape
+            yield product(list(output.shape)) * output.dtype.bytes
         yield from self.memory.offsets.values()
         yield self.memory.total
         yield from arguments
