@@ -1,6 +1,6 @@
 """Damages files at random and gives them to Pliant, each in a child process.
 
-python bench/fuzz_artifact.py [--onnx] [--minutes 10] [--count N] [--seed S] [--keep FOLDER]
+python bench/fuzz_artifact.py [--onnx [--few]] [--minutes 10] [--count N] [--seed S] [--keep FOLDER]
 
 Saved models are loaded and run; with --onnx, ONNX models are compiled and run. Whatever the file, a
 child must end with a result or a PliantError: no crash, no other exception, no hang. Standard
@@ -32,6 +32,7 @@ def main() -> int:
     """Fuzz; print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--onnx", action="store_true", help="ONNX models instead of saved ones")
+    parser.add_argument("--few", action="store_true", help="damage few models, not all node tests")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--count", type=int, default=0, help="end after so many files")
     parser.add_argument("--seed", type=int, default=0)
@@ -40,8 +41,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pliant-fuzz-") as name:
         folder = Path(name)
-        make = onnx_attempts if options.onnx else artifact_attempts
-        attempts = make(random.Random(options.seed), folder)
+        pick = random.Random(options.seed)
+        few = options.few
+        attempts = onnx_attempts(pick, few) if options.onnx else artifact_attempts(pick, folder)
         counts, bad = fuzz(
             attempts, folder, minutes=options.minutes, count=options.count,
             seconds=options.seconds, keep=options.keep,
@@ -61,9 +63,9 @@ def artifact_attempts(pick: random.Random, folder: Path) -> Iterator[Attempt]:
         yield what, data, lambda path, seed=seed: artifacts.load_and_run(path, seed)  # type: ignore[misc]
 
 
-def onnx_attempts(pick: random.Random, folder: Path) -> Iterator[Attempt]:
+def onnx_attempts(pick: random.Random, few: bool) -> Iterator[Attempt]:
     """Damaged ONNX models, without end."""
-    seeds = onnx_models.seeds()
+    seeds = onnx_models.seeds(few)
     while True:
         what, data = onnx_models.damaged(pick, pick.choice(seeds), pick.choice(seeds))
         yield what, data, onnx_models.compile_and_run

@@ -56,13 +56,18 @@ def seeds(folder: Path) -> list[Seed]:
     """A few models, compiled and saved."""
     out = []
     for name, text in MODELS.items():
-        header = '<ir_version: 9, opset_import: ["" : 17]>\n'
-        compiled = pliant.compile(parser.parse_model(header + text).SerializeToString(), threads=1)
+        compiled = pliant.compile(model_file(text), threads=1)
         path = folder / f"{name}.so"
         compiled.save(path)
         inputs = tuple(ones(compiled, input_shapes(compiled, n)) for n in (0, 1, 5))
         out.append(Seed(name, path.read_bytes(), inputs, contract(compiled.manifest)))
     return out
+
+
+def model_file(text: str) -> bytes:
+    """A graph in ONNX's text format as a model file."""
+    header = '<ir_version: 9, opset_import: ["" : 17]>\n'
+    return bytes(parser.parse_model(header + text).SerializeToString())
 
 
 def input_shapes(compiled: Compiled, size: int) -> dict[str, list[int]]:

@@ -11,27 +11,25 @@ from typing import Any, Final
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
-from onnx.parser import parse_model
 
 import pliant
-from bench.fuzzing.artifacts import input_shapes, ones
+from bench.fuzzing import artifacts
 
 LARGEST_INPUT: Final = 1 << 20  # elements
 SIZES: Final = (1, 0, 3)  # that all symbols have in a call
-ADD: Final = (
-    '<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Add(x, x) }'
-)
 
 
-def seeds(share: int = 1) -> list[bytes]:
-    """Every node test of ONNX (or one of `share`) as a model file."""
+def seeds(few: bool = False) -> list[bytes]:
+    """Every node test of ONNX as a model file; `few`: only the models of `artifacts`."""
+    models = [artifacts.model_file(text) for text in artifacts.MODELS.values()]
+    pliant.compile(models[0], threads=1)  # imports: children share them
+    if few:
+        return models
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
 
-        cases = list(load_model_tests(kind="node"))[::share]
-    pliant.compile(parse_model(ADD).SerializeToString(), threads=1)  # imports: children share them
-    return [case.model.SerializeToString() for case in cases]
+        return models + [c.model.SerializeToString() for c in load_model_tests(kind="node")]
 
 
 def compile_and_run(path: Path) -> str:
@@ -42,11 +40,11 @@ def compile_and_run(path: Path) -> str:
         compiled.explain()
         refused = 0
         for size in SIZES:
-            shapes = input_shapes(compiled, size)
+            shapes = artifacts.input_shapes(compiled, size)
             if sum(map(math.prod, shapes.values())) > LARGEST_INPUT:
                 return "compiled, not run: large inputs"
             try:
-                compiled.run(ones(compiled, shapes))
+                compiled.run(artifacts.ones(compiled, shapes))
             except pliant.PliantError:
                 refused += 1
     return f"compiled, {refused} of 3 calls refused"
