@@ -49,6 +49,16 @@ def test_a_failed_write_keeps_the_old_output(cli: Run, model: Path, tmp_path: Pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "m.so", "small.onnx"]
 
 
+def test_devices_stay_what_they_are(cli: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    made = cli("compile", model, "-o", "null")
+    assert made.returncode == 1
+    assert made.stderr.endswith("pliant: cannot write null: it is no ordinary file\n")
+    ran = cli("run", model, "-i", "x=random:2,8", "-o", "null")
+    assert (ran.returncode, ran.stdout) == (0, "null\n")
+    assert (tmp_path / "null").is_symlink() and Path("/dev/null").is_char_device()
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("phase", ["import", "kernels"])
 def test_an_interrupted_compilation(
