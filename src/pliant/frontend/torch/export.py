@@ -97,6 +97,14 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     forward = Forward(names)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
+    for leaf in leaves:
+        for axis in leaf.requests:
+            if isinstance(leaf.value.shape[axis], int):
+                raise InvalidModelError(
+                    f"dynamic_shapes: dim {axis} of {leaf.name} is always "
+                    f"{leaf.value.shape[axis]} in the exported program; export it again with "
+                    "that dim dynamic"
+                )
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 

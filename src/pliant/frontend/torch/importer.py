@@ -214,6 +214,11 @@ def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
         tensor = program.state_dict[spec.target]
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"the constant {spec.target!r} is no tensor")
+    if tensor.is_meta:
+        raise InvalidModelError(
+            f"the weight {spec.target!r} has no values (it is on the meta device): load the model's "
+            "weights first"
+        )
     return to_array(tensor)
 
 
