@@ -216,8 +216,8 @@ def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
         raise UnsupportedError(f"the constant {spec.target!r} is no tensor")
     if tensor.is_meta:
         raise InvalidModelError(
-            f"the weight {spec.target!r} has no values (it is on the meta device): load the model's "
-            "weights first"
+            f"the weight {spec.target!r} has no values (it is on the meta device): load the "
+            "model's weights first"
         )
     return to_array(tensor)
 
