@@ -71,6 +71,17 @@ def test_a_value_nobody_writes() -> None:
         imported("g (float[n] x) => (float[n] y) { y = Add(x, z) }")
 
 
+def test_a_missing_weight() -> None:
+    model = parsed("g (float[n] x) => (float[n] y) { y = Add(x, x) }")
+    model.graph.node[0].input[1] = "encoder.weight"
+    with pytest.raises(InvalidModelError) as caught:
+        import_onnx(model, OPERATORS)
+    assert str(caught.value) == (
+        "g: node 0 (Add): reads 'encoder.weight', which nothing before it writes; if it is a "
+        "weight, the file lacks it"
+    )
+
+
 def test_too_few_operands() -> None:
     with pytest.raises(InvalidModelError, match="1 operands; it takes 2 to 2"):
         imported("g (float[n] x) => (float[n] y) { y = Add(x) }")

@@ -127,14 +127,17 @@ def _check_names(
         known |= {t.values.name for t in graph.sparse_initializer}
     written: set[str] = set()
     for index, node in enumerate(graph.node):
-        here = f"{where}: node {index} {node.name} ({node.op_type})"
+        here = f"{where}: node {index} {node.name}".rstrip() + f" ({node.op_type})"
         if any(isinstance(text, bytes) for text in _texts(node)):
             raise InvalidModelError(f"{where}: node {index}: a name in it is no text")
         if not node.op_type:
             raise InvalidModelError(f"{here}: has no operator")
         for read in node.input:
             if read and read not in known:
-                raise InvalidModelError(f"{here}: reads {read!r}, which nothing before it writes")
+                raise InvalidModelError(
+                    f"{here}: reads {read!r}, which nothing before it writes; if it is a weight, "
+                    "the file lacks it"
+                )
         for sub in subgraphs(node):
             _check_names(sub, known, here, False)
         for out in node.output:
