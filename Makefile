@@ -48,7 +48,7 @@ pytest:
 native:
 	$(CMAKE) -S . -B build/native$(TAG) -DPython_EXECUTABLE=$(abspath $(PYTHON)) >/dev/null
 	$(CMAKE) --build build/native$(TAG) -j $(JOBS)
-	cp build/native$(TAG)/_native*.so src/pliant/runtime/
+	install -m 755 build/native$(TAG)/_native*.so src/pliant/runtime/
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/pliant demo

@@ -21,7 +21,13 @@ import llvmlite
 import numpy as np
 
 from pliant.base.dtypes import from_numpy
-from pliant.base.errors import InternalError, InvalidModelError, PliantError, UnsupportedError
+from pliant.base.errors import (
+    InternalError,
+    InvalidModelError,
+    PliantError,
+    ResourceError,
+    UnsupportedError,
+)
 from pliant.base.settings import NUMERICS, Emit, settings
 from pliant.codegen.build import (
     Built,
@@ -44,7 +50,8 @@ from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.table import OPERATORS
-from pliant.runtime.callable import Compiled, Program
+from pliant.runtime.callable import Compiled, Program, check_limits
+from pliant.runtime.features import missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.version import VERSION
 from pliant.watch import Watch
@@ -84,9 +91,16 @@ def compile(
     Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
     """
-    _check_options(precision, numerics)
+    _check_options(precision, numerics, progress)
+    check_limits(threads, memory_limit)
     report = progress or _silent
     report("import", 0, 1)
+    t = find_target(target)
+    missing = missing_features(t.features)
+    if missing:  # weights are prepared, and calls run, in this process
+        raise UnsupportedError(
+            f"target {target!r} needs {', '.join(missing)}, which this CPU lacks"
+        )
     watch = Watch(operators, emit or dump_of_settings(), settings().check)
     imported: ImportedModel | None = None
     try:
@@ -94,10 +108,12 @@ def compile(
             model = read_stage(Path(model))
         imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
         return compile_imported(
-            imported, find_target(target), operators, numerics=numerics, threads=threads,
+            imported, t, operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report, watch=watch,
         )  # fmt: skip
-    except (MemoryError, ImportError):  # a framework that is not installed
+    except MemoryError as error:
+        raise ResourceError("compiling this model needs more memory than there is") from error
+    except ImportError:  # a framework that is not installed
         raise
     except Exception as error:
         if isinstance(error, PliantError) and not isinstance(error, InternalError):
@@ -149,6 +165,8 @@ def compile_imported(
     if split.prepare is not None:
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
+    if back.cache.misses:
+        back.cache.trim()
     host = back.host(split.main)
     info = _function_info(imported, split, tuple(back.sites), back)
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
@@ -281,7 +299,11 @@ def _function_info(
     )  # fmt: skip
 
 
-def _check_options(precision: str | None, numerics: str) -> None:
+def _check_options(precision: str | None, numerics: str, progress: Progress | None) -> None:
+    if progress is not None and not callable(progress):
+        raise InvalidModelError(
+            f"progress must be a function of (phase, done, of), not {progress!r}"
+        )
     if precision is not None:
         raise UnsupportedError(f"precision={precision!r} is not available yet; leave it None")
     if numerics not in NUMERICS:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pliant.base.errors import InvalidModelError, PliantError
+from pliant.cli.arrays import read_inputs
 from pliant.runtime.artifact import open_artifact
+from pliant.runtime.manifest import Function, TensorInfo
 from tests.cli.conftest import Run, environment
 
 pytest.importorskip("onnx")
@@ -47,6 +53,46 @@ def test_a_failed_write_keeps_the_old_output(cli: Run, model: Path, tmp_path: Pa
     assert made.returncode == 1
     assert "pliant: cannot write m.so: " in made.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "m.so", "small.onnx"]
+
+
+def test_damaged_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(40.0).reshape(5, 8))
+    np.savez_compressed(tmp_path / "b.npz", a=np.arange(400), b=np.ones((30, 3)))
+    good = [(tmp_path / name).read_bytes() for name in ("a.npy", "b.npz")]
+    function = Function("f", "f", inputs=(TensorInfo("x", "f64", ("n", "8")),), outputs=())
+    (found,) = read_inputs([f"x={tmp_path / 'a.npy'}"], function, 0).values()
+    assert found.shape == (5, 8)
+    assert set(read_inputs([str(tmp_path / "b.npz")], function, 0)) == {"a", "b"}
+    pick = random.Random(0)
+    bad = tmp_path / "bad"
+    for k in range(400):
+        data = bytearray(good[k % 2])
+        for _ in range(pick.choice((1, 2, 5))):
+            data[pick.randrange(len(data) if pick.random() < 0.5 else 128)] ^= 1 << pick.randrange(
+                8
+            )
+        bad.write_bytes(data[: pick.choice((len(data), pick.randrange(len(data))))])
+        for spec in (f"x={bad}", str(bad)):
+            with contextlib.suppress(PliantError):
+                read_inputs([spec], function, 0)
+    bad.write_bytes(good[0])
+    with pytest.raises(InvalidModelError) as caught:
+        read_inputs([str(bad)], function, 0)
+    assert str(caught.value) == f"{bad}: one array without a name: give NAME={bad}"
+    bad.write_bytes(b"text")
+    with pytest.raises(InvalidModelError) as caught:
+        read_inputs([f"x={bad}"], function, 0)
+    assert str(caught.value) == f"{bad}: not a readable .npy or .npz file"
+
+
+def test_devices_stay_what_they_are(cli: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    made = cli("compile", model, "-o", "null")
+    assert made.returncode == 1
+    assert made.stderr.endswith("pliant: cannot write null: it is no ordinary file\n")
+    ran = cli("run", model, "-i", "x=random:2,8", "-o", "null")
+    assert (ran.returncode, ran.stdout) == (0, "null\n")
+    assert (tmp_path / "null").is_symlink() and Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

@@ -63,7 +63,7 @@ def test_round_trip(made: tuple[Function, dict[str, np.ndarray]]) -> None:
         ("return values, z", "pass", "line 16: not a binding"),
         ("@loop", "@magic", "a function begins with one of @graph, @loop, @host"),
         ("f32[384, 384],", "f32[384, 385],", "line 2: the weight '9f86' in the store is float32"),
-        ("dim(min=1", "dim(mim=1", "line 7: .*mim"),
+        ("dim(min=1", "dim(mim=1", "line 6: .*mim"),
     ],
 )
 def test_errors_name_the_line(old: str, new: str, message: str) -> None:

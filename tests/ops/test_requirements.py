@@ -45,6 +45,18 @@ def define(op: str, *operands: Any, **attributes: Any) -> tuple[Tensor, ...]:
         ("gather", (tensor(2), tensor(2)), {"axis": 0}, "indices are integers"),
         ("einsum", ((tensor(2, 3), tensor(4, 5)),), {"equation": "ij,jk"}, "broadcast"),
         ("einsum", ((tensor(2, 3),),), {"equation": "ijk"}, "does not fit"),
+        (
+            "slice",
+            (tensor(3),),
+            {"starts": (1,), "stops": (4,), "steps": (1,)},
+            r"the slice \[1:4:1\] must lie inside of dim 0, of size 3",
+        ),
+        (
+            "slice",
+            (tensor(3),),
+            {"starts": (3,), "stops": (0,), "steps": (-1,)},
+            r"the slice \[3:0:-1\] must lie inside",
+        ),
         ("pad", (tensor(2),), {"pads": ((0, 1),), "mode": "mirror"}, "no padding mode"),
     ],
 )
@@ -69,6 +81,20 @@ def test_impossible_operands_are_refused(
             {"k": var("b"), "axis": 0, "largest": True},
             [(3, 3), (3, 0)],
             [(2, 3)],
+        ),
+        (
+            "slice",
+            (("a",),),
+            {"starts": (var("b"),), "stops": (4,), "steps": (1,)},
+            [(4, 0), (5, 4), (9, 2)],
+            [(3, 0), (0, 0), (5, 5)],
+        ),
+        (
+            "slice",
+            (("a",),),
+            {"starts": (var("b"),), "stops": (-1,), "steps": (-1,)},
+            [(4, 3), (4, 0)],
+            [(4, 4), (0, 0)],
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pliant.base.errors import ArtifactError, PliantError, ResourceError
+from pliant.base.errors import ArtifactError, InvalidModelError, PliantError, ResourceError
 from pliant.runtime import artifact, features, link, messages
 from pliant.runtime.artifact import FIELDS, FOOTER_BYTES, open_artifact, write_artifact
 from pliant.runtime.link import link_shared
@@ -200,6 +201,10 @@ def rewrite(path: Path, **changes: Any) -> None:
             {"functions": (replace(tiny.manifest().functions[0], symbol="missing"),)},
             "lacks the function missing",
         ),
+        (  # which the C library has
+            {"functions": (replace(tiny.manifest().functions[0], symbol="exit"),)},
+            "lacks the function exit",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changes, pattern):
@@ -247,6 +252,69 @@ def test_nothing_is_left_of_a_failed_save(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         tiny.program().save(tmp_path / "m.so")
     assert os.listdir(tmp_path) == []
+
+
+def test_only_ordinary_files_are_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    for name, what in (("folder", "a folder"), ("pipe", "no ordinary file"),
+                       ("device", "no ordinary file")):  # fmt: skip
+        path = tmp_path / name
+        before = path.lstat().st_ino
+        with pytest.raises(ResourceError) as caught:
+            tiny.program().save(path)
+        assert str(caught.value) == f"cannot write {path}: it is {what}"
+        assert path.lstat().st_ino == before
+    assert sorted(os.listdir(tmp_path)) == ["device", "folder", "pipe"]
+
+
+@pytest.mark.parametrize("path", [None, 3, "a\0b"])
+def test_what_is_no_path(path):
+    with pytest.raises(ResourceError, match="cannot write"):
+        tiny.program().save(path)
+    with pytest.raises(ArtifactError, match="is not the path of an artifact"):
+        load(path)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.so"
+    tiny.program().save(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(artifact, "_write_weights", full)
+    with pytest.raises(ResourceError) as caught:
+        tiny.program().save(path)
+    assert str(caught.value) == f"cannot write {path}: No space left on device"
+    assert os.listdir(tmp_path) == ["m.so"] and path.read_bytes() == before
+
+
+def test_no_room_to_link(monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(link.tempfile, "TemporaryDirectory", full)
+    with pytest.raises(ResourceError) as caught:
+        link_shared(tiny.objects(), ["f"])
+    assert str(caught.value) == (
+        "cannot link: No space left on device, in the folder for temporary files (TMPDIR names it)"
+    )
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": "2"}, {"memory_limit": 1.5}])
+def test_limits_are_checked_when_loading(saved, options):
+    ((name, value),) = options.items()
+    with pytest.raises(InvalidModelError) as caught:
+        load(saved, **options)
+    text = f"{name} must be None or a whole number, at least 1, not {value!r}"
+    assert str(caught.value) == text
+
+
+def test_limits_without_an_end(saved):
+    np.testing.assert_array_equal(load(saved, threads=1, memory_limit=10**30)(X), X + 1)
 
 
 def test_large_weights_are_mapped_not_read(tmp_path):

@@ -140,7 +140,7 @@ def test_stats_and_texts():
     assert f["add"].explain().startswith("add(x: f32[n], y: f32[m]) -> sum: f32[n]")
     assert repr(f) == "<pliant.Compiled add_one(x: f32[n]) -> z: f32[n]>"
     assert f["add_one"].stats()["calls"] == 3  # the same counters
-    with pytest.raises(KeyError, match="no function 'nope'; there are: add_one, add"):
+    with pytest.raises(ShapeError, match="no function 'nope'; there are: add_one, add"):
         f["nope"]
 
 

@@ -295,6 +295,8 @@ BAD_INPUTS = [
     (torch.ones(3, device="meta"), "input x"),
     (torch.ones(3).to_sparse(), "input x"),
     (torch.ones(3).to_mkldnn(), "input x"),
+    (torch.ones(3, 3).to_sparse_csr(), r"cannot read Tensor: [^\n]*; pass a plain, dense tensor"),
+    (torch.ones(3).to(torch.float8_e4m3fn), "expected dtype f32, got DLPack type"),
     (torch.ones(3, dtype=torch.complex64).conj(), "input x"),
     (torch.ones(3, dtype=torch.complex64).conj().imag, "lazily negated"),
     (torch.ones(3, dtype=torch.float64), "got f64"),
@@ -368,6 +370,22 @@ def test_memory_limit():
     huge = np.broadcast_to(np.float32(0), (1 << 60,))
     with pytest.raises(ResourceError, match="cannot get"):
         tiny.program().function("add_one")(huge)
+
+
+def test_an_input_that_is_too_large_to_copy(f):
+    huge = OnlyDlpack(np.broadcast_to(np.float32(0), (1 << 40,)))
+    address, keep = identity_entry(DTYPES["f32"].dlpack)
+    function = Function("f", "f", inputs=(TensorInfo("x", "f32", ("n",)),), outputs=())
+    compact = _native.Callable(
+        address, inputs=[("x", DTYPES["f32"].dlpack, 1, True)], outputs=[], weights=[],
+        fail=Messages(function), keepalive=keep, memory_limit=1 << 30,
+    )  # fmt: skip
+    with pytest.raises(ResourceError) as caught:
+        compact(huge)
+    assert str(caught.value) == (
+        "input x: f32[n]: it must be copied, and cannot get 4,398,046,511,104 bytes of memory "
+        "(the limit for a call is 1,073,741,824); use smaller inputs, or raise memory_limit"
+    )
 
 
 def test_errors_of_the_object_itself_pass(f):

@@ -37,11 +37,19 @@ class Settings:
 def settings() -> Settings:
     """The flags as they are now."""
     cache = os.environ.get("PLIANT_CACHE_DIR", "")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = None if cache == "off" else Path(cache) if cache else home / "pliant" / "kernels"
+    folder = None if cache == "off" else Path(cache) if cache else _home_cache()
     dump = os.environ.get("PLIANT_DUMP", "")
     on = {name: os.environ.get(f"PLIANT_{name}") == "1" for name in ("CHECK", "DEBUG")}
     return Settings(folder, Path(dump) if dump else None, on["CHECK"], on["DEBUG"], _threads())
+
+
+def _home_cache() -> Path | None:
+    """In the user's cache folder; None for a user without a home."""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return home / "pliant" / "kernels"
 
 
 def _threads() -> str:

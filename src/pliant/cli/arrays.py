@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from pliant.base.dtypes import DTYPES
-from pliant.base.errors import InvalidModelError, ShapeError
+from pliant.base.errors import InvalidModelError, ResourceError, ShapeError
 from pliant.cli.terminal import write_whole
 from pliant.runtime.manifest import Function, TensorInfo
 from pliant.sym.expr import parse_int
@@ -87,23 +86,32 @@ def _one(info: TensorInfo, value: str, seed: int) -> Array:
 
 
 def _read_npy(path: Path) -> Array:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as e:
-        raise InvalidModelError(f"{path}: not a readable .npy file: {e}") from None
+    found = _load(path)
     if not isinstance(found, np.ndarray):
         raise InvalidModelError(f"{path}: a .npz file has several arrays: give it without a name")
     return found
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
+    found = _load(path)
+    if isinstance(found, np.ndarray):
+        raise InvalidModelError(f"{path}: one array without a name: give NAME={path}")
+    return found
+
+
+def _load(path: Path) -> Array | dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as found:
-            if isinstance(found, np.ndarray):
-                raise ValueError("one array without a name; give NAME=FILE")
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
             return {k: found[k] for k in found.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as e:
-        raise InvalidModelError(f"{path}: not a readable .npz file: {e}") from None
+    except OSError as e:
+        raise InvalidModelError(f"{path}: cannot be read: {e.strerror or e}") from None
+    except MemoryError:
+        raise ResourceError(f"{path}: its arrays do not fit into memory") from None
+    except Exception as e:  # of damaged files NumPy, zipfile and zlib raise many kinds
+        raise InvalidModelError(f"{path}: not a readable .npy or .npz file") from e
 
 
 def write_outputs(path: Path, results: Mapping[str, Array]) -> None:
@@ -127,7 +135,10 @@ def shapes_at(function: Function, symbols: Mapping[str, int]) -> dict[str, tuple
         missing = sorted({n for d in dims for n in d.names} - set(symbols))
         if missing:
             raise ShapeError(f"{info}: no size is given for {', '.join(missing)}")
-        out[info.name] = tuple(d.eval(symbols) for d in dims)
+        shape = tuple(d.eval(symbols) for d in dims)
+        if min(shape, default=0) < 0:
+            raise ShapeError(f"{info}: there is no shape {shape}")
+        out[info.name] = shape
     return out
 
 

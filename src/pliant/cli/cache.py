@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     """Do it; standard output says what is there afterwards."""
     cache = ObjectCache(settings().cache_dir)
     if cache.folder is None:
-        print("folder   none (PLIANT_CACHE_DIR=off)")
+        print("folder   none (PLIANT_CACHE_DIR=off, or no home folder)")
         return 0
     if options.action != "info":
         gone = cache.clear() if options.action == "clear" else cache.trim()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pliant  # its `compile` is loaded on use: running a compiled file needs no LLVM
-from pliant.base.errors import InvalidModelError
+from pliant.base.errors import InvalidModelError, ShapeError
 from pliant.base.settings import NUMERICS, Emit, settings
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message
@@ -56,10 +56,10 @@ def parse_dim(text: str) -> tuple[str, Dim]:
         )
     low = int(m["min"] or 0)
     high = int(m["max"]) if m["max"] else None if m["dots"] else low
-    by = int(m["by"] or 1)
-    if by < 1 or (high is not None and high < low):
-        raise argparse.ArgumentTypeError(f"{text!r} allows no size")
-    return m["name"], Dim(low, high, by)
+    try:
+        return m["name"], Dim(low, high, int(m["by"] or 1))
+    except ShapeError as e:
+        raise argparse.ArgumentTypeError(f"{text!r}: {e}") from None
 
 
 def dims_of(pairs: Sequence[tuple[str, Dim]]) -> Mapping[str, Dim] | None:

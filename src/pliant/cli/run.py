@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pliant.base.errors import ResourceError
 from pliant.cli.arrays import Array, read_inputs, write_outputs
 from pliant.cli.models import add_compile_options, open_callable
 from pliant.cli.terminal import message
@@ -37,10 +36,7 @@ def run(options: argparse.Namespace) -> int:
         for name, array in results.items():
             print(summary(name, array))
         return 0
-    try:
-        write_outputs(options.output, results)
-    except OSError as e:
-        raise ResourceError(f"cannot write {options.output}: {e.strerror or e}") from e
+    write_outputs(options.output, results)
     message("\n".join(summary(name, array) for name, array in results.items()))
     print(options.output)
     return 0

@@ -30,6 +30,8 @@ def _span(text: str) -> Iterator[int]:
     ends, _, step = text.partition(":")
     low, dots, high = ends.partition("..")
     if not dots:
+        if int(low) < 0:
+            raise ValueError(f"{text!r} is no size")
         yield int(low)
         return
     first, last = int(low), int(high)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from pliant.base.errors import ResourceError
+from pliant.runtime.artifact import replacing
 
 
 def message(text: str) -> None:
@@ -37,14 +37,15 @@ def file_size(n: int) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A file whole or not at all."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    """A file whole or not at all; what is no file (a terminal, a pipe) gets it as it is.
+
+    Raises ResourceError.
+    """
+    if path.is_char_device() or path.is_fifo():
+        try:
+            path.write_bytes(data)
+        except OSError as e:
+            raise ResourceError(f"cannot write {path}: {e.strerror or e}") from e
+        return
+    with replacing(path) as file:
+        file.write(data)

@@ -83,7 +83,7 @@ class ObjectCache:
                     os.unlink(name)
                 raise
         except OSError as error:
-            self.problem = f"kernels are not cached: {error}"
+            self._note(error)
 
     def probe(self) -> str:
         """Why entries cannot be stored, or an empty string."""
@@ -92,20 +92,23 @@ class ObjectCache:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 tempfile.TemporaryFile(dir=self.folder).close()
             except OSError as error:
-                self.problem = f"kernels are not cached: {error}"
+                self._note(error)
         return self.problem
+
+    def _note(self, error: OSError) -> None:
+        self.problem = f"kernels are not cached: {self.folder}: {error.strerror or error}"
 
     def entries(self) -> Iterator[Path]:
         if self.folder is not None and self.folder.is_dir():
             yield from sorted(self.folder.glob("*.kernel"))
 
     def size(self) -> int:
-        return sum(p.stat().st_size for p in self.entries())
+        return sum(size for _, size, _ in self._found())
 
     def trim(self) -> int:
         """Remove the least recently used entries beyond the cap; how many went."""
         self._remove_abandoned()
-        found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.entries())
+        found = sorted(self._found())
         total, gone = sum(size for _, size, _ in found), 0
         for _, size, path in found:
             if total <= self.cap:
@@ -121,9 +124,17 @@ class ObjectCache:
         self._remove_abandoned()
         gone = 0
         for path in list(self.entries()):
-            path.unlink()
-            gone += 1
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+                gone += 1
         return gone
+
+    def _found(self) -> Iterator[tuple[float, int, Path]]:
+        """Age, size and path of each entry. Another process may remove them meanwhile."""
+        for path in self.entries():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                yield status.st_mtime, status.st_size, path
 
     def _remove_abandoned(self) -> None:
         """Remove what a killed process left half-written."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pliant.base.errors import UnsupportedError
+from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
 from pliant.frontend.imported import ImportedModel
 from pliant.graph.function import Dim, Function
 from pliant.graph.operator import Operators
@@ -23,6 +23,31 @@ class Request:
     kwargs: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
     dims: Mapping[str, Dim] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidModelError and ShapeError for options that are not what they should be."""
+        if not isinstance(self.args, tuple | list):
+            raise InvalidModelError(
+                f"args are the example inputs in a tuple, not a {_type_name(self.args)}; "
+                "for one input write (x,)"
+            )
+        if self.kwargs is not None and not isinstance(self.kwargs, Mapping):
+            raise InvalidModelError(
+                f"kwargs are example inputs in a dict by name, not a {_type_name(self.kwargs)}"
+            )
+        if self.dims is None:
+            return
+        if not isinstance(self.dims, Mapping):
+            raise ShapeError(
+                f"dims is a dict from a dimension's name to a pliant.Dim, not a "
+                f"{_type_name(self.dims)}"
+            )
+        for name, dim in self.dims.items():
+            if not isinstance(name, str) or not isinstance(dim, Dim):
+                raise ShapeError(
+                    "dims is a dict from a dimension's name to a pliant.Dim, such as "
+                    f'{{"seq": pliant.Dim(min=1, max=4096)}}; it has {name!r:.60}: {dim!r:.60}'
+                )
 
 
 def import_model(request: Request, operators: Operators) -> ImportedModel:
@@ -49,7 +74,17 @@ def _kind(model: Any) -> str:
     for kind in ("torch", "onnx"):
         if kind in roots:
             return kind
-    raise UnsupportedError(
-        f"cannot compile a {type(model).__module__}.{type(model).__qualname__}: give a torch "
-        "module, a torch.export.ExportedProgram, or the path, bytes or ModelProto of an ONNX model"
+    raise not_a_model(model)
+
+
+def not_a_model(model: Any) -> UnsupportedError:
+    """The error for something that there is no frontend for."""
+    return UnsupportedError(
+        f"cannot compile a {_type_name(model)}: give a torch module, a "
+        "torch.export.ExportedProgram, or the path, bytes or ModelProto of an ONNX model"
     )
+
+
+def _type_name(value: Any) -> str:
+    home = type(value).__module__
+    return type(value).__qualname__ if home == "builtins" else f"{home}.{type(value).__qualname__}"

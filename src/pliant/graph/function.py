@@ -8,12 +8,15 @@ to values and attributes. Nothing nests: walks are loops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import operator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, SupportsIndex
 
 import numpy as np
 
 from pliant.base.dtypes import DType
+from pliant.base.errors import ShapeError
 from pliant.base.spans import Span
 from pliant.ir.node import Node, exact
 from pliant.sym.expr import Int
@@ -79,12 +82,66 @@ class Binding(Node):
 
 @dataclass(frozen=True)
 class Dim:
-    """What is known of a symbolic dimension: min <= size <= max, size % multiple == 0."""
+    """What is known of a symbolic dimension: min <= size <= max, size % multiple == 0.
+
+    `likely` are sizes that it often has. Raises ShapeError where no size is left, or `likely` is
+    not one of them.
+    """
 
     min: int = 0
     max: int | None = None
     multiple: int = 1
     likely: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        given: object = self.likely
+        if not isinstance(given, tuple | list):
+            raise ShapeError(f"likely of a Dim is a tuple of sizes, not {given!r:.60}")
+        likely = tuple(_size("likely", n, 0) for n in given)
+        object.__setattr__(self, "likely", likely)
+        object.__setattr__(self, "min", _size("min", self.min, 0))
+        object.__setattr__(self, "multiple", _size("multiple", self.multiple, 1))
+        if self.max is not None:
+            object.__setattr__(self, "max", _size("max", self.max, 0))
+            if self.max // self.multiple * self.multiple < self.min:
+                raise ShapeError(f"{self} allows no size")
+        for size in likely:
+            if not self.allows(size):
+                raise ShapeError(f"{self} does not allow the likely size {size}")
+
+    def allows(self, size: int) -> bool:
+        """Whether a dimension may have this size."""
+        fits = self.min <= size and (self.max is None or size <= self.max)
+        return fits and size % self.multiple == 0
+
+    def merged(self, more: Dim | None) -> Dim:
+        """Both are true. Raises ShapeError where they contradict each other."""
+        if more is None:
+            return self
+        ends = [m for m in (self.max, more.max) if m is not None]
+        least, multiple = max(self.min, more.min), math.lcm(self.multiple, more.multiple)
+        most = min(ends) if ends else None
+        if most is not None and most // multiple * multiple < least:
+            raise ShapeError(f"{self} and {more}, of one dimension, contradict each other")
+        both = Dim(least, most, multiple)
+        return replace(both, likely=tuple(filter(both.allows, more.likely or self.likely)))
+
+    def __str__(self) -> str:
+        said = {"min": self.min, "max": self.max, "multiple": self.multiple, "likely": self.likely}
+        told = (f"{k}={v}" for k, v in said.items() if v != getattr(Dim, k))
+        return f"Dim({', '.join(told)})"
+
+
+LARGEST_SIZE: Final = (1 << 63) - 1
+
+
+def _size(what: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ShapeError(f"{what} of a Dim is a whole number, not {value!r:.60}")
+    size = operator.index(value)
+    if not least <= size <= LARGEST_SIZE:
+        raise ShapeError(f"{what} of a Dim is a number from {least} to 2**63 - 1, not {size}")
+    return size
 
 
 class Function(Node):

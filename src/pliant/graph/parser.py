@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,8 @@ class _Parser:
             match key, value:
                 case ast.Constant(), ast.Call(func=ast.Name(id="dim"), args=[]):
                     known = {k.arg: self.parser.data(k.value) for k in value.keywords if k.arg}
-                    out.append((self.parser.string(key), Dim(**known)))
+                    dim = self.text.located(value, partial(Dim, **known))
+                    out.append((self.parser.string(key), dim))
                 case _:
                     raise self.text.error(value, "expected dim(min=…, max=…, multiple=…, likely=…)")
         return tuple(out)

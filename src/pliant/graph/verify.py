@@ -90,8 +90,6 @@ class _Verifier:
             if name in self.symbols:
                 raise _FaultError(f"the symbol {name} is declared twice")
             self.symbols.add(name)
-            if dim.multiple < 1 or dim.min < 0 or (dim.max is not None and dim.max < dim.min):
-                raise _FaultError(f"no size can be {name}: {dim}")
             facts.declare(name, dim.min, dim.max, dim.multiple, dim.likely)
         for a, b, message in self.function.equalities:
             self._declared(a, -1, ())

@@ -12,7 +12,7 @@ It is a loop program like any other, compiled with the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pliant.base.dtypes import i64, u8
 from pliant.base.errors import InvalidModelError
@@ -36,8 +36,11 @@ from pliant.loop.stmt import (
     seq,
 )  # fmt: skip
 from pliant.lower.canonical import Launch
+from pliant.lower.guards import guards
 from pliant.lower.memory import MemoryPlan
+from pliant.lower.pack import product
 from pliant.sym.expr import Int, as_int, var
+from pliant.sym.facts import Facts
 
 
 def host_function(
@@ -84,7 +87,7 @@ class _Host:
             body = Alloc(self.arena, body)
         for b in reversed(self.outputs):
             body = Alloc(b, body)
-        body = self._prologue(body)
+        body = self._prologue(body, [s for _, launch in launches for s in launch.sizes])
         return Function(self.graph.name, (*self.params, *self.shapes), (), body, (HOST_NOTE,))
 
     def _call(self, symbol: str, launch: Launch) -> Stmt:
@@ -100,17 +103,21 @@ class _Host:
 
     # -- sizes and checks ------------------------------------------------------------------------
 
-    def _prologue(self, body: Stmt) -> Stmt:
-        """Bind every symbol, then check every extent, range and equality."""
+    def _prologue(self, body: Stmt, arguments: Sequence[Int]) -> Stmt:
+        """Bind every symbol, then check every range, whether sizes can be computed with at all,
+        every extent and equality."""
         bound, lets, solved = self._bind()
         checks: list[Stmt] = []
+        plain = {n for k, d in bound for n in self.graph.params[k].shape[d].names}
+        for name, known in self.graph.dims:
+            if name in solved:
+                # An extent is never negative; what was solved from one (n + 3) may be.
+                checks += _range_checks(name, known, solved[name], 0 if name in plain else -1)
+        checks += guards(self._sizes(arguments), self._ranges(solved))
         for k, p in enumerate(self.graph.params):
             for d, extent in enumerate(p.shape):
                 if (k, d) not in bound:
                     checks.append(self._extent_check(k, p, d, extent))
-        for name, known in self.graph.dims:
-            if name in solved:
-                checks += _range_checks(name, known, solved[name])
         for a, b, message in self.graph.equalities:
             text = f"{message} ({a} is {{0}}, {b} is {{1}})"
             checks.append(_check(Binary("eq", Index(a), Index(b)), text, (Index(a), Index(b))))
@@ -118,6 +125,28 @@ class _Host:
         for name, value in reversed(lets):
             out = Let(Var(name, i64), value, out)
         return out
+
+    def _sizes(self, arguments: Sequence[Int]) -> Iterator[Int]:
+        """Everything that this function computes."""
+        for p in self.graph.params:
+            yield from p.shape
+        for a, b, _ in self.graph.equalities:
+            yield a
+            yield b
+        for output in self.outputs:
+            yield from output.shape
+            yield product(list(output.shape)) * output.dtype.bytes
+        yield from self.memory.offsets.values()
+        yield self.memory.total
+        yield from arguments
+
+    def _ranges(self, solved: Mapping[str, str]) -> Facts:
+        """What the range checks have made sure of. Equalities are not checked yet."""
+        facts = Facts()
+        for name, known in self.graph.dims:
+            if name in solved:
+                facts.declare(name, known.min, known.max, known.multiple)
+        return facts
 
     def _bind(self) -> tuple[set[tuple[int, int]], list[tuple[str, Expr]], dict[str, str]]:
         """Symbols from extents: bare ones first, then those of linear expressions. Returns the
@@ -142,7 +171,7 @@ class _Host:
                     split = extent.linear(unknown[0]) if len(unknown) == 1 else None
                     if split is None or not split[0].is_const or split[0].value < 1:
                         continue
-                    raw = f"{p.name}_{d}"
+                    raw = self._fresh(f"extent{k}_{d}")
                     lets.append((raw, self._extent(k, d)))
                     lets.append((unknown[0], Index((var(raw) - split[1]) // split[0])))
                     source[unknown[0]] = f"{p.name}: dim {d}"
@@ -157,6 +186,12 @@ class _Host:
             )
         return used, lets, source
 
+    def _fresh(self, name: str) -> str:
+        """A name that no symbol has."""
+        while any(name == n for n, _ in self.graph.dims):
+            name += "_"
+        return name
+
     def _extent(self, k: int, d: int) -> Expr:
         return Load(self.shapes[k], (Index(as_int(d)),))
 
@@ -167,10 +202,11 @@ class _Host:
         return _check(Binary("eq", got, Index(extent)), message, (got, Index(extent)))
 
 
-def _range_checks(name: str, known: Dim, where: str) -> list[Stmt]:
+def _range_checks(name: str, known: Dim, where: str, sure: int) -> list[Stmt]:
+    """The checks of a symbol that is at least `sure` anyway."""
     size = Index(var(name))
     out: list[Stmt] = []
-    if known.min > 0:
+    if known.min > sure:
         text = f"{where} ({name}) must be at least {known.min}, got {{0}}"
         out.append(_check(Binary("le", Index(as_int(known.min)), size), text, (size,)))
     if known.max is not None:

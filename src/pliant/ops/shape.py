@@ -3,7 +3,7 @@ constant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -58,15 +58,28 @@ def transpose(x: Tensor, *, perm: Sequence[int]) -> Tensor:
 def slice_(
     x: Tensor, *, starts: Sequence[IntLike], stops: Sequence[IntLike], steps: Sequence[int]
 ) -> Tensor:
-    """x[start:stop:step] in every dimension, already normalised."""
+    """x[start:stop:step] in every dimension, already normalised: inside of x, and in order."""
     if not len(starts) == len(stops) == len(steps) == x.rank:
         raise InvalidModelError(f"a slice of rank {x.rank} needs as many starts, stops and steps")
+    requires: list[Requirement] = []
+    for d, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
+        requires += _inside(x.shape[d], as_int(start), as_int(stop), step, d)
     shape = [_count(*s) for s in zip(starts, stops, steps, strict=True)]
 
     def place(i: Index) -> list[Int]:
         return [as_int(s) + k * step for k, s, step in zip(i, starts, steps, strict=True)]
 
-    return moved(x, shape, place, "slice")
+    return moved(x, shape, place, "slice", requires)
+
+
+def _inside(size: Int, start: Int, stop: Int, step: int, d: int) -> Iterator[Requirement]:
+    what = f"the slice [{start}:{stop}:{step}] must lie inside of dim {d}, of size {size}"
+    if step > 0:
+        for high, low in ((start, 0), (stop, start), (size, stop)):
+            yield from at_least(high, low, what)
+    else:  # from start down to stop, which is not taken: -1 takes all
+        yield from at_least(stop, -1, what)
+        yield from at_least(size - 1, start, what)
 
 
 def _count(start: IntLike, stop: IntLike, step: int) -> Int:

@@ -76,3 +76,4 @@ ARG_VALUE: Final = -7
 ARG_LAYOUT: Final = -8
 ARG_ORDER: Final = -9
 ARG_READ_ONLY: Final = -10
+ARG_MEMORY: Final = -11

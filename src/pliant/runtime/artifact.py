@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import mmap
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -128,7 +129,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Whoever has the old file mapped keeps it: its contents never change in place.
     """
-    target = Path(path)
+    try:
+        target = Path(path)
+        found = _kind(target)
+    except (TypeError, ValueError) as e:  # no path at all, or a NUL in it
+        raise ResourceError(f"cannot write {path!r:.200}: {e}") from None
+    if found not in (0, stat.S_IFREG):
+        # A rename would put a file in the place of the folder or device.
+        what = {stat.S_IFDIR: "a folder"}.get(found, "no ordinary file")
+        raise ResourceError(f"cannot write {target}: it is {what}")
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -147,6 +156,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
+def _kind(path: Path) -> int:
+    """The kind of file that is there, as `stat` has it; 0: nothing that one could tell."""
+    try:
+        return stat.S_IFMT(path.stat().st_mode)
+    except OSError:
+        return 0
+
+
 # ---- reading ------------------------------------------------------------------------------------
 
 
@@ -162,11 +179,13 @@ class Artifact:
 
 def open_artifact(path: str | os.PathLike[str], *, verify_weights: bool = False) -> Artifact:
     """Checks everything that can be checked before the code is loaded. Raises ArtifactError."""
-    name = Path(path)
     try:
+        name = Path(path)
         file = open(name, "rb")  # noqa: SIM115 (open as long as its code is loaded)
     except OSError as e:
-        raise ArtifactError(f"{name}: cannot be opened: {e.strerror}") from e
+        raise ArtifactError(f"{path}: cannot be opened: {e.strerror}") from e
+    except (TypeError, ValueError) as e:  # no path at all, or a NUL in it
+        raise ArtifactError(f"{path!r:.200} is not the path of an artifact: {e}") from None
     try:
         footer = _read_footer(file)
         manifest = _read_manifest(file, footer)

@@ -18,6 +18,18 @@ from pliant.runtime.messages import Messages
 from pliant.runtime.tree import flatten, unflatten
 
 HUGE_PAGE: Final = 2 << 20
+MOST: Final = (1 << 63) - 1  # the runtime's numbers
+
+
+def check_limits(threads: int | None, memory_limit: int | None) -> None:
+    """Raises InvalidModelError for what is neither None nor a number from 1 up."""
+    for name, value in (("threads", threads), ("memory_limit", memory_limit)):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidModelError(
+                f"{name} must be None or a whole number, at least 1, not {value!r:.60}"
+            )
 
 
 def aligned_empty(size: int) -> Bytes:
@@ -71,8 +83,7 @@ class Program:
             raise InvalidModelError(
                 f"the manifest lists {len(manifest.weights)} weights, {len(weights)} are given"
             )
-        if (threads is not None and threads < 1) or (memory_limit is not None and memory_limit < 1):
-            raise InvalidModelError("threads and memory_limit must be at least 1")
+        check_limits(threads, memory_limit)
         self.manifest = manifest
         self.weights = tuple(map(bytes_of, weights))
         for info, data in zip(manifest.weights, self.weights, strict=True):
@@ -90,7 +101,7 @@ class Program:
         self._natives: dict[str, _native.Callable] = {}
 
     def function(self, name: str) -> Compiled:
-        """The callable of a function. Raises KeyError when there is none of that name."""
+        """The callable of a function. Raises ShapeError when there is none of that name."""
         return Compiled(self, self.manifest.function(name))
 
     def native(self, function: Function) -> _native.Callable:
@@ -107,8 +118,8 @@ class Program:
             weights=self._addresses,
             fail=Messages(function),
             keepalive=self._keepalive,
-            threads=self.threads or 0,
-            memory_limit=self.memory_limit or 0,
+            threads=min(self.threads or 0, MOST),
+            memory_limit=min(self.memory_limit or 0, MOST),
             single=function.result_tree.kind == "leaf",
         )
 
@@ -155,6 +166,12 @@ class Compiled:
         self, inputs: Mapping[str, object], out: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
         """Runs the function on tensors by name; results by name."""
+        for what, given in (("inputs", inputs), ("out", out)):
+            if not isinstance(given, Mapping) and not (what == "out" and given is None):
+                raise ShapeError(
+                    f"{self._function.name}.run: {what} must be a dict of tensors by name, not "
+                    f"a {type(given).__name__}"
+                )
         tensors = tuple(_by_name(inputs, self._function.inputs, "input", optional=False))
         buffers = (
             None if out is None else _by_name(out, self._function.outputs, "output", optional=True)
@@ -196,7 +213,7 @@ class Compiled:
         return self._function
 
     def __getitem__(self, name: str) -> Compiled:
-        """Another function of the same program."""
+        """Another function of the same program. Raises ShapeError when there is none."""
         return self._program.function(name)
 
     def __repr__(self) -> str:

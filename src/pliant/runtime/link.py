@@ -30,7 +30,16 @@ FLAGS: Final = (
 
 
 def link_shared(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
-    """A shared object that defines `exports` and hides everything else."""
+    """A shared object that defines `exports` and hides everything else. Raises ResourceError."""
+    try:
+        return _link(objects, exports)
+    except OSError as e:
+        raise ResourceError(
+            f"cannot link: {e.strerror or e}, in the folder for temporary files (TMPDIR names it)"
+        ) from e
+
+
+def _link(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="pliant-link-") as name:
         folder = Path(name)
         files = []

@@ -9,7 +9,7 @@ from typing import IO
 from pliant.base.errors import ArtifactError
 from pliant.runtime import _native
 from pliant.runtime.artifact import Artifact, open_artifact
-from pliant.runtime.callable import Compiled, Program
+from pliant.runtime.callable import Compiled, Program, check_limits
 
 
 def load(
@@ -22,8 +22,9 @@ def load(
     """The first function of an artifact; the others are its items: `load(path)["decode"]`.
 
     `threads` and `memory_limit` (bytes a call may use) are as in `pliant.compile`. An artifact is
-    code: load only what you trust. Raises ArtifactError.
+    code: load only what you trust. Raises ArtifactError and, for wrong limits, InvalidModelError.
     """
+    check_limits(threads, memory_limit)
     artifact = open_artifact(path, verify_weights=verify_weights)
     if (
         any(f.startswith("amx") for f in artifact.manifest.cpu_features)

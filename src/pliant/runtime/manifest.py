@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pliant.base.dtypes import DTYPES
-from pliant.base.errors import ArtifactError, InvalidModelError
+from pliant.base.errors import ArtifactError, InvalidModelError, ShapeError
 from pliant.runtime import abi
 from pliant.runtime.codec import DecodeError, decode, encode
 from pliant.runtime.tree import LEAF, Tree, tuple_of
@@ -148,12 +148,12 @@ class Manifest:
             raise InvalidModelError("an artifact needs one or more functions with different names")
 
     def function(self, name: str) -> Function:
-        """The function of that name. Raises KeyError listing what there is."""
+        """The function of that name. Raises ShapeError listing what there is."""
         for f in self.functions:
             if f.name == name:
                 return f
         known = ", ".join(f.name for f in self.functions)
-        raise KeyError(f"no function {name!r}; there are: {known}")
+        raise ShapeError(f"there is no function {name!r}; there are: {known}")
 
     @property
     def weights_bytes(self) -> int:

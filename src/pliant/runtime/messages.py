@@ -78,12 +78,8 @@ class Messages:
         return ShapeError(f"{found.message}: {what}" + (f" [{found.span}]" if found.span else ""))
 
     def _memory(self, payload: tuple[int, ...]) -> PliantError:
-        _, wanted, limit = payload[:3]
-        size = "more than 2^63 bytes" if wanted >= 2**63 - 1 else f"{wanted:,} bytes"
-        return ResourceError(
-            f"{self.function.name}: cannot get {size} of memory (the limit for a call is "
-            f"{limit:,}); use smaller inputs, or raise memory_limit"
-        )
+        _, wanted, limit = (*payload, 0, 0)[:3]
+        return ResourceError(f"{self.function.name}: {_no_memory(wanted, limit)}")
 
     def _output(self, payload: tuple[int, ...]) -> PliantError:
         index, reason, dim, expected, got = payload[:5]
@@ -123,15 +119,28 @@ class Messages:
                 f"{self.function.name}: expected {a} {what}, got {b}: {self.function}"
             )
         where = f"out= for {info}" if is_output else f"input {info}"
+        if code == abi.ARG_MEMORY:
+            return ResourceError(f"{where}: it must be copied, and {_no_memory(a, b)}")
         return ShapeError(f"{where}: {_explain_argument(code, a, b, detail, info)}")
+
+
+def _no_memory(wanted: int, limit: int) -> str:
+    if not wanted:
+        return "the system has no memory left"
+    size = "more than 2^63 bytes" if wanted >= 2**63 - 1 else f"{wanted:,} bytes"
+    return (
+        f"cannot get {size} of memory (the limit for a call is {limit:,}); use smaller inputs, or "
+        "raise memory_limit"
+    )
 
 
 def _explain_argument(code: int, a: int, b: int, detail: str, info: TensorInfo | None) -> str:
     name = info.name if info else "x"
     match code:
         case abi.ARG_KIND:
-            if a:  # the object's own library refused
-                return f"cannot read {detail}"
+            if a:  # the object's own library refused; torch adds its C++ stack
+                first = (detail.splitlines() or ["it"])[0]
+                return f"cannot read {first}; pass a plain, dense tensor or array"
             if detail in ("float", "int", "bool"):
                 rank = len(info.shape) if info else 1
                 return f"expected a tensor or array of {rank} dimensions, got a number"

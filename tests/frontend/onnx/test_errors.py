@@ -71,6 +71,17 @@ def test_a_value_nobody_writes() -> None:
         imported("g (float[n] x) => (float[n] y) { y = Add(x, z) }")
 
 
+def test_a_missing_weight() -> None:
+    model = parsed("g (float[n] x) => (float[n] y) { y = Add(x, x) }")
+    model.graph.node[0].input[1] = "encoder.weight"
+    with pytest.raises(InvalidModelError) as caught:
+        import_onnx(model, OPERATORS)
+    assert str(caught.value) == (
+        "g: node 0 (Add): reads 'encoder.weight', which nothing before it writes; if it is a "
+        "weight, the file lacks it"
+    )
+
+
 def test_too_few_operands() -> None:
     with pytest.raises(InvalidModelError, match="1 operands; it takes 2 to 2"):
         imported("g (float[n] x) => (float[n] y) { y = Add(x) }")
@@ -108,6 +119,31 @@ def test_a_weight_of_the_wrong_size() -> None:
     model.graph.initializer.append(tensor)
     with pytest.raises(InvalidModelError, match="tensor 'w' needs 20 bytes and has 16"):
         import_onnx(model, OPERATORS)
+
+
+@pytest.mark.parametrize("dims", [(-4,), (1 << 40, 1 << 40), (3,), (1 << 62, 0)])
+def test_a_sparse_weight_of_impossible_dims(dims: tuple[int, ...]) -> None:
+    model = parsed(ADD)
+    values = numpy_helper.from_array(np.ones(1, np.float32), "w")
+    indices = numpy_helper.from_array(np.asarray([7], np.int64), "i")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, list(dims)))
+    with pytest.raises(InvalidModelError, match="sparse tensor 'w'"):
+        import_onnx(model, OPERATORS)
+
+
+def test_constants_too_large_to_fold_are_left_to_run() -> None:
+    """Neither takes minutes or gigabytes while importing."""
+    for body in (
+        "a = Constant<value_int = 0>() b = Constant<value_int = 1000000000>()"
+        " s = Constant<value_int = 1>() y = Range(a, b, s)",
+        "k = Constant<value_ints = [1, 2, 3]>() r = Constant<value_ints = [1000000000]>()"
+        " y = Tile(k, r)",
+        "h = Constant<value_ints = [100, 100]>() z = ConstantOfShape(h)"
+        " t = Constant<value_ints = [10000, 1]>() u = Constant<value_ints = [1, 10000]>()"
+        " p = Reshape(z, t) q = Reshape(z, u) y = Add(p, q)",
+    ):
+        model = imported(f"g (float[n] x) => (y) {{ {body} }}")
+        assert sum(w.nbytes for w in model.weights.values()) < 1 << 20
 
 
 def external(folder: Path, location: str, offset: int | None = None) -> Path:

@@ -8,6 +8,7 @@ or sizes where an array has dtype object. `UndecidedError` means: compute it at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -52,8 +53,8 @@ def fold(site: Site) -> tuple[Item, ...] | None:
         with np.errstate(all="ignore"):
             results = _split(site, knowns) if rule is None else (rule(site, knowns),)
             return tuple(_item(site, k) for k in results)
-    except (UndecidedError, NeedsValueError, ValueError, IndexError, ArithmeticError):
-        return None
+    except (UndecidedError, NeedsValueError, ValueError, TypeError, IndexError, ArithmeticError):
+        return None  # the lowering says what is wrong, if anything is
 
 
 def _item(site: Site, known: Known) -> Item:
@@ -91,6 +92,7 @@ def _binary(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any] | None) -> 
     def rule(site: Site, knowns: Knowns) -> Known:
         result = knowns[0]
         for b in knowns[1:]:
+            _small(np.broadcast_shapes(result.shape, b.shape))
             if result.dtype != object and b.dtype != object:
                 result = np.asarray(numeric(result, b))
                 continue
@@ -228,6 +230,7 @@ def _size(site: Site, knowns: Knowns) -> Known:
 def _gather(site: Site, knowns: Knowns) -> Known:
     data, indices = knowns
     axis = site.axis("axis", 0, rank=data.ndim)
+    _small((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
     return np.asarray(np.take(data, _numbers(indices), axis=axis))
 
 
@@ -277,7 +280,7 @@ def _expand(site: Site, knowns: Knowns) -> Known:
 
 def _tile(site: Site, knowns: Knowns) -> Known:
     repeats = _numbers(knowns[1])
-    _small([int(np.prod(repeats)) * knowns[0].size])
+    _small([int(np.prod(repeats, dtype=object)) * knowns[0].size])
     return np.tile(knowns[0], repeats)
 
 
@@ -295,6 +298,7 @@ def _constant_of_shape(site: Site, knowns: Knowns) -> Known:
 def _range(site: Site, knowns: Knowns) -> Known:
     start, limit, delta = (k.ravel()[0] for k in knowns)
     if all(k.dtype != object for k in knowns):
+        _small([max(math.ceil((limit.item() - start.item()) / delta.item()), 0)])
         return np.arange(start, limit, delta, dtype=knowns[0].dtype)
     if not site.item(0).dtype.is_int:
         raise UndecidedError
@@ -312,6 +316,7 @@ def _where(site: Site, knowns: Knowns) -> Known:
     cond, a, b = knowns
     if cond.dtype == object:
         raise UndecidedError
+    _small(np.broadcast_shapes(cond.shape, a.shape, b.shape))
     if a.dtype == object or b.dtype == object:
         a, b = (to_symbolic(k, site.item(1).dtype) for k in (a, b))
     return np.where(cond, a, b)
@@ -342,7 +347,7 @@ def _nonzero(site: Site, knowns: Knowns) -> Known:
 def _cumsum(site: Site, knowns: Knowns) -> Known:
     if site.int_attr("exclusive", 0) or site.int_attr("reverse", 0):
         raise UndecidedError
-    return np.cumsum(_numbers(knowns[0]), axis=int(knowns[1]), dtype=knowns[0].dtype)
+    return np.cumsum(_numbers(knowns[0]), axis=int(knowns[1].item()), dtype=knowns[0].dtype)
 
 
 def _reduce(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any], since: int) -> Fold:

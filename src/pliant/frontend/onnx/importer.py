@@ -267,7 +267,7 @@ class Importer:
             raise
         except UndecidedError as error:
             raise UnsupportedError("what it does depends on sizes that are not known") from error
-        except (IndexError, ValueError, ZeroDivisionError, OverflowError) as error:
+        except (IndexError, ValueError, TypeError, ArithmeticError) as error:
             raise InvalidModelError(
                 f"{site.span}: its operands or attributes do not fit it ({error})"
             ) from error

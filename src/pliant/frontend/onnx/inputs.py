@@ -5,7 +5,6 @@ pixel_values: float[batch, 3, ?, ?]   ->   f32[batch, 3, pixel_values_d2, pixel_
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,13 +12,13 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
+from pliant.frontend.names import symbol_name
 from pliant.frontend.onnx.tensors import dtype_of
-from pliant.graph.function import Dim
+from pliant.graph.function import LARGEST_SIZE, Dim
 from pliant.sym.expr import Int, as_int, var
 
-InputShapes = Mapping[str, Sequence[int | str | None]]
-
-_RESERVED = frozenset({"min", "max"})
+Entry = int | str | None  # a size, a name, a dim without a name
+InputShapes = Mapping[str, Sequence[Entry]]
 
 
 @dataclass
@@ -34,18 +33,18 @@ class DimNames:
         for info in infos:
             dims = info.type.tensor_type.shape.dim
             for entry in shapes.get(info.name) or [_entry(d, info.name) for d in dims]:
-                if isinstance(entry, str) and identifier(entry):
+                if isinstance(entry, str) and symbol_name(entry):
                     self.named(entry)
 
     def named(self, param: str) -> str:
         """The symbol of a `dim_param`."""
         if param not in self.by_param:
-            self.by_param[param] = self._fresh(identifier(param))
+            self.by_param[param] = self._fresh(symbol_name(param))
         return self.by_param[param]
 
     def unnamed(self, tensor: str, position: int) -> str:
         """A symbol for a dim without a name."""
-        return self._fresh(f"{identifier(tensor) or 'x'}_d{position}")
+        return self._fresh(f"{symbol_name(tensor) or 'x'}_d{position}")
 
     def _fresh(self, name: str) -> str:
         candidate, k = name, 1
@@ -53,16 +52,6 @@ class DimNames:
             candidate, k = f"{name}_{k}", k + 1
         self.taken.add(candidate)
         return candidate
-
-
-def identifier(name: str) -> str:
-    """`name` as an identifier without leading underscore; empty where nothing is left of it."""
-    clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
-    if not clean:
-        return ""
-    if clean[0].isdigit():
-        clean = f"d{clean}"
-    return f"{clean}_" if keyword.iskeyword(clean) or clean in _RESERVED else clean
 
 
 def input_type(
@@ -111,16 +100,16 @@ def _entry(dim: TensorShapeProto.Dimension, what: str) -> int | str | None:
         return None if dim.dim_value == -1 else int(dim.dim_value)
     param = str(dim.dim_param)
     # "?", "-1" and the like are no names
-    return param if any(c.isalpha() for c in param) and identifier(param) else None
+    return param if any(c.isalpha() for c in param) and symbol_name(param) else None
 
 
 def _size(entry: int | str | None, position: int, tensor: str, names: DimNames, what: str) -> Int:
     if isinstance(entry, str):
-        if not identifier(entry):
+        if not symbol_name(entry):
             raise ShapeError(f"{what}: {entry!r} cannot name a dim")
         return var(names.named(entry))
     if entry is None or entry == -1:
         return var(names.unnamed(tensor, position))
-    if entry < 0:
+    if not 0 <= entry <= LARGEST_SIZE:
         raise ShapeError(f"{what}: dim {position} cannot be {entry}")
     return as_int(entry)

@@ -14,6 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.onnx.tensors import TensorFolder
+from pliant.frontend.select import not_a_model
 
 OLDEST_OPSET: Final = 9
 
@@ -51,7 +52,7 @@ def load_model(source: Source | OnnxModel) -> OnnxModel:
             path = Path(source)
             model = OnnxModel(_read(path), path.name, TensorFolder.of(path))
         case _:
-            raise TypeError(f"an ONNX model is a path, bytes or a ModelProto, not {source!r}")
+            raise not_a_model(source)
     _check_model(model)
     return model
 
@@ -71,6 +72,8 @@ def _read(path: Path) -> ModelProto:
         data = path.read_bytes()
     except OSError as error:
         raise InvalidModelError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidModelError(f"{str(path)!r} cannot be the path of a model: {error}") from error
     return _parse(data, str(path))
 
 
@@ -124,14 +127,17 @@ def _check_names(
         known |= {t.values.name for t in graph.sparse_initializer}
     written: set[str] = set()
     for index, node in enumerate(graph.node):
-        here = f"{where}: node {index} {node.name} ({node.op_type})"
+        here = f"{where}: node {index} {node.name}".rstrip() + f" ({node.op_type})"
         if any(isinstance(text, bytes) for text in _texts(node)):
             raise InvalidModelError(f"{where}: node {index}: a name in it is no text")
         if not node.op_type:
             raise InvalidModelError(f"{here}: has no operator")
         for read in node.input:
             if read and read not in known:
-                raise InvalidModelError(f"{here}: reads {read!r}, which nothing before it writes")
+                raise InvalidModelError(
+                    f"{here}: reads {read!r}, which nothing before it writes; if it is a weight, "
+                    "the file lacks it"
+                )
         for sub in subgraphs(node):
             _check_names(sub, known, here, False)
         for out in node.output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -98,16 +99,17 @@ def to_dense(tensor: SparseTensorProto, folder: TensorFolder) -> np.ndarray:
     """A sparse tensor with its zeros written out."""
     values = to_array(tensor.values, folder)
     indices = to_array(tensor.indices, folder)
-    shape = tuple(tensor.dims)
-    flat = np.zeros(int(np.prod(shape)), values.dtype)
+    shape, name = tuple(tensor.dims), tensor.values.name
+    if any(d < 0 for d in shape):
+        raise InvalidModelError(f"sparse tensor {name!r} has a negative dimension: {list(shape)}")
     try:
+        flat = np.zeros(math.prod(shape), values.dtype)
         if indices.ndim == 2:
             indices = np.ravel_multi_index(tuple(indices.T), shape)
         flat[indices] = values
-    except (ValueError, IndexError) as error:
-        name = tensor.values.name
+        return flat.reshape(shape)
+    except (ValueError, IndexError, OverflowError) as error:
         raise InvalidModelError(f"sparse tensor {name!r} is damaged: {error}") from error
-    return flat.reshape(shape)
 
 
 def element_code(dtype: DType) -> int:
@@ -116,7 +118,7 @@ def element_code(dtype: DType) -> int:
 
 
 def _check_length(tensor: TensorProto, dtype: DType, what: str) -> None:
-    count = int(np.prod([int(d) for d in tensor.dims], dtype=object))
+    count = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
         have, need = len(tensor.raw_data), count * dtype.bytes
         unit = "bytes"
@@ -133,7 +135,7 @@ def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.nda
     what = f"tensor {tensor.name!r}"
     location = entries.get("location", "")
     path = _data_path(location, folder, what)
-    count = int(np.prod([int(d) for d in tensor.dims], dtype=object))
+    count = math.prod(tensor.dims)
     need = count * dtype.bytes
     try:
         offset = int(entries.get("offset", "0"))
@@ -152,7 +154,10 @@ def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.nda
         )
     shape = tuple(tensor.dims)
     if need == 0:
-        return np.zeros(shape, dtype.numpy)
+        try:
+            return np.zeros(shape, dtype.numpy)
+        except ValueError as error:  # more elements than can be counted, were it not for the 0
+            raise InvalidModelError(f"{what} has impossible dims {list(shape)}") from error
     with path.open("rb") as file:
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
         view = mmap.mmap(

@@ -8,8 +8,6 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +17,7 @@ from torch.export import Dim as TorchDim
 from torch.utils import _pytree as pytree
 
 from pliant.base.errors import InvalidModelError
+from pliant.frontend.names import symbol_name
 from pliant.frontend.torch.structure import path_name
 from pliant.graph.function import Dim
 
@@ -53,11 +52,8 @@ class Leaf:
 
 
 def sanitise(name: str) -> str:
-    """A name for a symbol: an identifier, no keyword, without a leading underscore."""
-    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name).lstrip("_") or "n"
-    if clean[0].isdigit():
-        clean = "n" + clean
-    return clean + "_" if keyword.iskeyword(clean) or clean in ("min", "max") else clean
+    """A name for a symbol, whatever the user's name is."""
+    return symbol_name(name) or "n"
 
 
 class Forward:
@@ -86,10 +82,20 @@ class Forward:
         if spec is None:
             return {}
         names = self.names(count)
-        if not isinstance(spec, Mapping):
+        if isinstance(spec, list | tuple):
             order = [*names[: min(count, len(self._plain))]]
             order += [self._rest] if self._rest and count > len(self._plain) else []
-            spec = dict(zip([*order, *kwargs], spec, strict=False))
+            order += kwargs
+            if len(spec) > len(order):
+                raise InvalidModelError(
+                    f"dynamic_shapes has {len(spec)} entries; there are {len(order)} arguments"
+                )
+            spec = dict(zip(order, spec, strict=False))
+        if not isinstance(spec, Mapping):
+            raise InvalidModelError(
+                "dynamic_shapes is a dict by argument, or a tuple with an entry for each, such as "
+                f'{{"x": {{0: "batch"}}}}; not {spec!r:.60}'
+            )
         found: dict[str, Any] = {}
         for name, item in spec.items():
             if name == self._rest and name not in names:
@@ -122,6 +128,7 @@ def leaves_of(
     """The leaves of (args, kwargs) in torch's order, each with what the user said of it."""
     names = forward.names(len(args))
     found: list[Leaf] = []
+    _check_names(specs)
     flat, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     for keys, value in flat:
         parts = [_key(k) for k in keys]
@@ -130,6 +137,22 @@ def leaves_of(
         spec = _descend(specs.get(head), parts[2:])
         found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
     return found
+
+
+def _check_names(specs: Any) -> None:
+    """Two names must not become one symbol."""
+    seen: dict[str, str] = {}
+    todo = [specs]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Mapping):
+            todo += item.values()
+        elif isinstance(item, list | tuple):
+            todo += item
+        name = item if isinstance(item, str) else getattr(item, "__name__", None)
+        if isinstance(name, str) and seen.setdefault(sanitise(name), name) != name:
+            both = f"{seen[sanitise(name)]!r} and {name!r}"
+            raise InvalidModelError(f"dynamic_shapes: {both} are the same name; rename one of them")
 
 
 def torch_spec(spec: Any, dims: Mapping[str, Dim]) -> Any:
@@ -150,28 +173,15 @@ def torch_spec(spec: Any, dims: Mapping[str, Dim]) -> Any:
     if isinstance(spec, Dim):
         return _hint(spec)
     if isinstance(spec, TorchDim) and not _is_derived(spec):
-        return _hint(merged(_torch_range(spec), dims.get(spec.__name__)))
+        return _hint(_torch_range(spec).merged(dims.get(spec.__name__)))
     return spec
 
 
 def _hint(known: Dim) -> Any:
     low = known.min if known.min > 2 else None
-    if low is None and known.max is None:
-        return AUTO
-    return AUTO(min=low, max=known.max)
-
-
-def merged(known: Dim, more: Dim | None) -> Dim:
-    """Both are true."""
-    if more is None:
-        return known
-    ends = [m for m in (known.max, more.max) if m is not None]
-    return Dim(
-        max(known.min, more.min),
-        min(ends) if ends else None,
-        math.lcm(known.multiple, more.multiple),
-        more.likely or known.likely,
-    )
+    # Torch assumes sizes from 2 up: with an upper end near to that, nothing dynamic is left.
+    high = known.max if known.max is not None and known.max > max(known.min, 2) + 1 else None
+    return AUTO if low is None and high is None else AUTO(min=low, max=high)
 
 
 def _is_derived(dim: Any) -> bool:
@@ -208,15 +218,20 @@ def _requests(
 ) -> Iterator[tuple[int, Request]]:
     if spec is None or not isinstance(value, torch.Tensor):
         return
+    if not isinstance(spec, Mapping | list | tuple):
+        raise InvalidModelError(
+            f"dynamic_shapes of {path_name(path)} is a dict by dimension, such as "
+            f'{{0: "batch"}}, or a tuple with an entry for each; not {spec!r:.60}'
+        )
     pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
     for axis, item in pairs:
-        if not isinstance(axis, int) or not -value.ndim <= axis < value.ndim:
+        if not isinstance(axis, int) or not 0 <= axis < value.ndim:
             raise InvalidModelError(
                 f"dynamic_shapes of {path_name(path)}: no dimension {axis!r} in rank {value.ndim}"
             )
         request = _request(item, dims, path)
         if request is not None:
-            yield axis % value.ndim, request
+            yield axis, request
 
 
 def _request(item: Any, dims: Mapping[str, Dim], path: tuple[str | int, ...]) -> Request | None:
@@ -228,7 +243,7 @@ def _request(item: Any, dims: Mapping[str, Dim], path: tuple[str | int, ...]) ->
         return Request(None, item)
     if isinstance(item, TorchDim) and not _is_derived(item):
         name = item.__name__
-        return Request(sanitise(name), merged(_torch_range(item), dims.get(name)))
+        return Request(sanitise(name), _torch_range(item).merged(dims.get(name)))
     if _is_derived(item):
         return Request(None, Dim(), item)
     low, high = getattr(item, "min", None), getattr(item, "max", None)

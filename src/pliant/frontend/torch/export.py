@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
+from pliant.frontend.select import not_a_model
 from pliant.frontend.torch.dims import (
     Forward,
     Leaf,
     Request,
     leaves_of,
-    merged,
     torch_spec,
 )  # fmt: skip
 from pliant.frontend.torch.guards import tight_symbols
@@ -60,6 +61,7 @@ def export_program(
     kwargs, dims = dict(kwargs or {}), dict(dims or {})
     if isinstance(model, ExportedProgram):
         return _given(model, dynamic_shapes, dims)
+    _check_example(model, args, kwargs)
     forward = Forward(model.forward)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
@@ -70,6 +72,17 @@ def export_program(
         notes += _probe(model, args, kwargs, leaves, program)
     requests = tuple(leaf.requests for leaf in leaves)
     return Exported(functional(program), tuple(forward.names(len(args))), requests, tuple(notes))
+
+
+def _check_example(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise not_a_model(model)
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidModelError(
+            f"the example inputs do not fit {type(model).__name__}.forward: {error}"
+        ) from error
 
 
 def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim]) -> Exported:
@@ -84,6 +97,14 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     forward = Forward(names)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
+    for leaf in leaves:
+        for axis in leaf.requests:
+            if isinstance(leaf.value.shape[axis], int):
+                raise InvalidModelError(
+                    f"dynamic_shapes: dim {axis} of {leaf.name} is always "
+                    f"{leaf.value.shape[axis]} in the exported program; export it again with "
+                    "that dim dynamic"
+                )
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 
@@ -105,6 +126,7 @@ def _trace_wide(
             grown = _grown(leaves, sizes, None)
         except UnsupportedError:  # the model does not like this size
             if failure is None and program is None:
+                _run_example(model, args, kwargs)
                 raise
             break
         if grown == sizes:
@@ -174,6 +196,22 @@ def _trace(
     raise _explained(first) from first
 
 
+def _run_example(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """What torch itself cannot run is no question of what can be exported."""
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(*args, **kwargs)
+    except Exception as error:  # torch raises many kinds
+        raise InvalidModelError(
+            f"the model fails on the example inputs: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["without a message"])[0]
+
+
 def _is_about_sizes(error: Exception) -> bool:
     text = str(error)
     return "specialized it to be a constant" in text or "Constraints violated" in text
@@ -201,7 +239,7 @@ def _groups(leaves: Iterable[Leaf]) -> dict[str, tuple[Dim, set[int]]]:
         for axis, request in leaf.requests.items():
             key = request.name or f"{leaf.name}/{axis}"
             known, sizes = found.get(key, (request.known, set()))
-            found[key] = merged(known, request.known), sizes | {leaf.value.shape[axis]}
+            found[key] = known.merged(request.known), sizes | {leaf.value.shape[axis]}
     return found
 
 
@@ -215,6 +253,12 @@ def _example_sizes(leaves: Sequence[Leaf]) -> dict[str, int]:
         if len(sizes) > 1:
             raise InvalidModelError(f"the dimension {key!r} has different sizes: {sorted(sizes)}")
         if max(sizes) > known.multiple:
+            (size,) = sizes
+            if not known.allows(size):
+                raise InvalidModelError(
+                    f"the example has the size {size} in the dimension {key!r}, which {known} "
+                    "does not allow"
+                )
             continue
         if known.max is not None and known.max <= known.multiple:
             continue

@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from pliant.base.errors import InvalidModelError, PliantError, UnsupportedError
+from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.context import Context, SizeFloat, Table
@@ -176,6 +176,10 @@ def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
                 f"the integer argument {spec.arg.name!r} is dynamic; pass a tensor of that size"
             )
     naming.read(tensors)
+    for name in dims:
+        if sanitise(name) not in naming.dims:
+            have = ", ".join(naming.dims) or "none"
+            raise ShapeError(f"the model has no dim {name!r}; it has: {have}")
     return naming
 
 
@@ -210,6 +214,11 @@ def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
         tensor = program.state_dict[spec.target]
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"the constant {spec.target!r} is no tensor")
+    if tensor.is_meta:
+        raise InvalidModelError(
+            f"the weight {spec.target!r} has no values (it is on the meta device): load the "
+            "model's weights first"
+        )
     return to_array(tensor)
 
 
@@ -252,7 +261,8 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
         if state.problems:  # an operand of a failed operator may be what is wrong
             return _stand_in(value)
         where = f"{ctx.span}: " if ctx.span else ""
-        raise InvalidModelError(f"{where}cannot import {node.target}: {error}") from error
+        text = str(error).removeprefix(where)
+        raise InvalidModelError(f"{where}cannot import {node.target}: {text}") from error
 
 
 def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:

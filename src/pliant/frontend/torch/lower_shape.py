@@ -17,7 +17,7 @@ from pliant.frontend.torch.context import (
 )  # fmt: skip
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
-from pliant.sym.expr import Int, as_int, maximum, minimum
+from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum
 
 _END: Final = 1 << 62  # torch writes 2**63 - 1 for "to the end"
 
@@ -146,6 +146,10 @@ def slice_scatter(
     axis, size = axis_of(dim, len(x.shape)), x.shape[axis_of(dim, len(x.shape))]
     first, last = bounds(ctx, size, start, end)
     step = constant(step, "the step of a slice")
+    ctx.builder.equal(
+        source.shape[axis], ceildiv(last - first, step),
+        f"{ctx.span}: what is put in a slice of dim {axis} must have the slice's size",
+    )  # fmt: skip
     if step != 1:
         places = ctx.call("iota", size=source.shape[axis], start=first, step=step, dtype=_I64)
         return put_at(ctx, x, axis, places, source)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.frontend.torch.dims import Request, merged, sanitise
+from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.symbols import Symbols
 from pliant.graph.function import Dim
 from pliant.sym.expr import Int, as_int, var
@@ -50,9 +50,9 @@ class Naming:
             return
         chosen = (request and request.name) or sanitise(f"{name}_{axis}")
         known = request.known if request else Dim()
-        known = merged(known, self._declared.get(chosen))
-        known = merged(known, self._range(symbol))
-        self.dims[chosen] = merged(self.dims.get(chosen, Dim()), known)
+        known = known.merged(self._declared.get(chosen))
+        known = known.merged(self._range(symbol))
+        self.dims[chosen] = self.dims.get(chosen, Dim()).merged(known)
         if symbol not in self._of:
             self._of[symbol] = var(chosen)
         elif self._of[symbol] is not var(chosen):
@@ -69,9 +69,7 @@ class Naming:
                 continue
             chosen = (request and request.root) or sanitise(f"{name}_{axis}_{symbol}")
             self._of[symbol] = var(chosen)
-            self.dims[chosen] = merged(
-                merged(Dim(), self._declared.get(chosen)), self._range(symbol)
-            )
+            self.dims[chosen] = Dim().merged(self._declared.get(chosen)).merged(self._range(symbol))
 
     def _size(self, size: Any, request: Request | None) -> Int:
         if not isinstance(size, torch.SymInt):

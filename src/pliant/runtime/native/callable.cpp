@@ -91,12 +91,13 @@ void Callable::bind(Borrowed& slot, PyObject* object, const TensorSpec& spec, bo
                     size_t index) {
     int64_t side = is_output, position = int64_t(index);
     try {
-        slot.bind(object, spec, is_output);
+        slot.bind(object, spec, is_output, memory_limit_);
     } catch (const ArgumentError& e) {
         raise(int32_t(e.fault), {side, position, e.a, e.b}, Py_TYPE(object)->tp_name);
     } catch (nb::python_error& e) {
         // What the object's own library said becomes the detail; control flow is not ours to catch.
         if (!e.matches(PyExc_Exception)) throw;
+        if (e.matches(PyExc_MemoryError)) raise(int32_t(Fault::memory), {side, position}, "");
         nb::object text = nb::steal(PyObject_Str(e.value().ptr()));
         if (!text.is_valid()) throw nb::python_error();
         const char* utf8 = PyUnicode_AsUTF8(text.ptr());
@@ -188,7 +189,7 @@ nb::object Callable::call(nb::handle arguments, nb::handle out) {
         ctx = pl_call_begin(&args);
         code = ctx ? pl_call_finish(ctx, entry_(ctx)) : 0;
     }
-    if (!ctx) throw std::bad_alloc();
+    if (!ctx) raise(PL_MEMORY, {-1}, "");
     CallGuard guard{ctx};
     raise_to(peak_bytes, pl_call_peak_bytes(ctx));
     if (code == PL_INTERRUPTED && PyErr_Occurred()) throw nb::python_error();

@@ -1,5 +1,6 @@
 // pliant.runtime._native: the runtime for Python.
 #include <dlfcn.h>
+#include <link.h>
 #include <nanobind/stl/string.h>
 
 #include "callable.hpp"
@@ -18,8 +19,13 @@ class SharedObject {
     SharedObject(const SharedObject&) = delete;
     SharedObject& operator=(const SharedObject&) = delete;
 
+    // Of this object alone: the loader also looks through the libraries that it depends on.
     uintptr_t symbol(const std::string& name) const {
-        if (void* address = dlsym(handle_, name.c_str())) return reinterpret_cast<uintptr_t>(address);
+        void* address = dlsym(handle_, name.c_str());
+        Dl_info place{};
+        void* home = nullptr;
+        if (address && dladdr1(address, &place, &home, RTLD_DL_LINKMAP) && home == handle_)
+            return reinterpret_cast<uintptr_t>(address);
         PyErr_Format(PyExc_KeyError, "%s", name.c_str());
         throw nb::python_error();
     }

@@ -290,6 +290,7 @@ static void after_fork_in_child(void) {
     atomic_store(&pool.sleepers, 0);
     atomic_store(&pool.owner_waits, 0);
     atomic_store(&pool.count, 0);
+    atomic_store(&pool.stop, 0); /* another thread may have been shutting the pool down */
 }
 
 static void register_fork(void) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
@@ -172,7 +173,7 @@ int64_t* Borrowed::room(int32_t count) {
     return many_.get();
 }
 
-void Borrowed::bind(PyObject* object, const TensorSpec& spec, bool writable) {
+void Borrowed::bind(PyObject* object, const TensorSpec& spec, bool writable, int64_t limit) {
     if (PyArray_Check(object)) {
         bind_numpy(object, writable);
     } else if ((library = find_library(Py_TYPE(object)))) {
@@ -187,7 +188,7 @@ void Borrowed::bind(PyObject* object, const TensorSpec& spec, bool writable) {
     } else {
         bind_dlpack(object, writable);
     }
-    finish(spec, writable);
+    finish(spec, writable, limit);
 }
 
 void Borrowed::bind_library(PyObject* object, const TensorSpec& spec) {
@@ -327,7 +328,7 @@ void Borrowed::bind_dlpack(PyObject* object, bool writable) {
     }
 }
 
-void Borrowed::finish(const TensorSpec& spec, bool writable) {
+void Borrowed::finish(const TensorSpec& spec, bool writable, int64_t limit) {
     DLTensor& t = tensor;
     if (t.device.device_type != kDLCPU)
         throw ArgumentError{Fault::device, t.device.device_type, t.device.device_id};
@@ -355,15 +356,18 @@ void Borrowed::finish(const TensorSpec& spec, bool writable) {
     bool aligned = reinterpret_cast<uintptr_t>(t.data) % item == 0;
     if (aligned && !(spec.compact && !is_compact(t))) return;
     if (writable) throw ArgumentError{Fault::layout};
-    copy_compact();
+    copy_compact(limit);
 }
 
 // A compact copy, a row at a time. Elements may be at odd addresses.
-void Borrowed::copy_compact() {
-    int64_t count = element_count(tensor);
+void Borrowed::copy_compact(int64_t limit) {
+    int64_t count = element_count(tensor), bytes;
     int64_t item = tensor.dtype.bits > 8 ? tensor.dtype.bits / 8 : 1;
-    if (count < 0 || count > (int64_t(1) << 56) / item) throw ArgumentError{Fault::layout};
-    copy_.reset(new char[size_t(count * item)]);
+    if (limit <= 0) limit = pl_default_memory_limit();
+    if (count < 0 || __builtin_mul_overflow(count, item, &bytes))
+        bytes = std::numeric_limits<int64_t>::max();
+    if (bytes <= limit) copy_.reset(new (std::nothrow) char[size_t(bytes)]);
+    if (!copy_) throw ArgumentError{Fault::memory, bytes, limit};
     auto numbers = std::make_unique<int64_t[]>(size_t(tensor.ndim) * 2 + 1);
     std::memcpy(numbers.get(), tensor.shape, size_t(tensor.ndim) * sizeof(int64_t));
     std::vector<int64_t> at(size_t(tensor.ndim), 0);

@@ -24,6 +24,7 @@ enum class Fault : int32_t {
     layout = -8,  // impossible extents, unaligned `out`
     order = -9,   // bytes swapped
     read_only = -10,
+    memory = -11,  // of a copy: bytes wanted, the limit
 };
 
 struct ArgumentError {
@@ -55,8 +56,9 @@ class Borrowed {
     ~Borrowed();
 
     // Sees `object` as a tensor that satisfies `spec` and what pliant.h promises to entries.
+    // A copy, where one is needed, takes at most `limit` bytes (0: what a call may use by itself).
     // Throws ArgumentError, or nb::python_error with what the object's library said.
-    void bind(PyObject* object, const TensorSpec& spec, bool writable);
+    void bind(PyObject* object, const TensorSpec& spec, bool writable, int64_t limit);
 
     DLTensor tensor{};
     const Library* library = nullptr;
@@ -67,8 +69,8 @@ class Borrowed {
     void bind_numpy(PyObject* array, bool writable);
     void bind_scalar(PyObject* number, const TensorSpec& spec);
     void bind_dlpack(PyObject* object, bool writable);
-    void finish(const TensorSpec& spec, bool writable);
-    void copy_compact();
+    void finish(const TensorSpec& spec, bool writable, int64_t limit);
+    void copy_compact(int64_t limit);
     int64_t* room(int32_t count);
 
     nb::object keep_;

@@ -1,0 +1,84 @@
+"""What is said of torch models that cannot be imported: all at once, with the user's line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant import InvalidModelError, UnsupportedError
+
+X = torch.ones(4, 8)
+
+
+class Spectrum(nn.Module):
+    """Several operators that Pliant lacks, one of them twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a = torch.linalg.qr(x)[0]
+        b = torch.kthvalue(x, 2).values
+        c = torch.kthvalue(a, 2).values
+        return b + c + torch.nonzero(x).sum()
+
+
+def line_of(text: str) -> str:
+    """Where a line of this file is, as messages have it."""
+    lines = Path(__file__).read_text().splitlines()
+    number = next(k for k, line in enumerate(lines, 1) if text in line)
+    return f"{__file__}:{number}"
+
+
+def test_everything_unsupported_is_reported_at_once() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        pliant.compile(Spectrum(), (X,))
+    assert str(caught.value) == (
+        "the model uses what Pliant does not support:\n"
+        f"  aten.linalg_qr.default (once, first at {line_of('a = torch.linalg')}): there is no "
+        "import rule for it\n"
+        f"  aten.kthvalue.default (2 times, first at {line_of('b = torch.kth')}): there is no "
+        "import rule for it\n"
+        f"  aten.nonzero.default (once, first at {line_of('torch.nonzero(x)')}): its size depends "
+        "on the data; use torch.where with a fixed size\n"
+        "Rewrite these lines with other operators, keep them outside the compiled part, or pass "
+        "an import rule for them (`extra`)."
+    )
+
+
+def test_weights_without_values() -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        pliant.compile(nn.Linear(8, 3, device="meta"), (X.to("meta"),))
+    assert str(caught.value) == (
+        "the weight 'weight' has no values (it is on the meta device): load the model's weights "
+        "first"
+    )
+
+
+def test_a_dim_that_was_exported_as_a_number() -> None:
+    program = torch.export.export(nn.Linear(8, 3), (X,))
+    with pytest.raises(InvalidModelError) as caught:
+        pliant.compile(program, dynamic_shapes=({0: "batch"},))
+    assert str(caught.value) == (
+        "dynamic_shapes: dim 0 of input is always 4 in the exported program; export it again with "
+        "that dim dynamic"
+    )
+
+
+class Sparse(nn.Module):
+    """Its weight is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(8).to_sparse(), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def test_weights_of_other_layouts() -> None:
+    with pytest.raises(UnsupportedError, match="sparse_coo and quantized weights are not"):
+        pliant.compile(Sparse(), (X,))
+    with pytest.raises(UnsupportedError, match=r"torch\.complex64 are not supported"):
+        pliant.compile(nn.Identity(), (X.to(torch.complex64),))
