@@ -1,5 +1,5 @@
-"""Every model of the list against its source framework: relative L2 of f32 results at several shapes,
-all of one compilation.
+"""Every model of the list against its source framework: relative L2 of f32 results at several
+shapes, all of one compilation.
 
     PYTHONPATH=src:. python bench/accuracy.py [NAME …] [--json F] [--markdown F]
 
@@ -12,32 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from bench.models import Case
 from bench.onnx_models import ALL_MODELS
 from pliant.cli.terminal import message, table
+from tests.compare import distance
 
 LIMIT: Final = 1e-4
-
-
-def distance(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
-    """The largest relative L2 of some results; infinite where shapes, types or NaNs differ."""
-    if len(got) != len(want):
-        return float("inf")
-    return max(map(_relative, got, want), default=0.0)
-
-
-def _relative(got: torch.Tensor, want: torch.Tensor) -> float:
-    if got.shape != want.shape or not torch.equal(got.isnan(), want.isnan()):
-        return float("inf")
-    got, want = got.double().nan_to_num(), want.double().nan_to_num()
-    difference, size = (got - want).norm().item(), want.norm().item()
-    return difference / size if size else difference
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:

@@ -116,6 +116,8 @@ def text_lines(batch: int, height: int, width: int) -> torch.Tensor:
 
 def headings(batch: int, height: int, width: int) -> torch.Tensor:
     """A heading of the page, every second one upside down, scaled to the size; -1 … 1."""
+    if not height * width:
+        return torch.zeros(batch, 3, height, width)
     heading = _picture("page.png").crop((0, 8, 240, 36))
     heading = heading.resize((width, height), Image.Resampling.BILINEAR)
     upright = _pixels(heading) / 255 * 2 - 1

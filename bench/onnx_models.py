@@ -1,4 +1,5 @@
-"""The models of the benchmark that come as ONNX files: real weights, real inputs (`bench/inputs.py`).
+"""The models of the benchmark that come as ONNX files: real weights, and real inputs by
+`bench/inputs.py`.
 
 ONNX Runtime is their source.
 """
@@ -25,9 +26,9 @@ from pliant.runtime.callable import Compiled
 class OnnxCase(Case):
     """An ONNX file.
 
-    `ends_in_sigmoid`: references take the last sigmoid in f64 of ONNX Runtime's argument. Its own is
-    off by up to 2e-7 and gives 0 below about 1e-8: where a whole result is small (a picture without
-    text) its relative error is 1.
+    `ends_in_sigmoid`: references take the last sigmoid in f64 of ONNX Runtime's argument. Its own
+    is off by up to 2e-7 and gives 0 below about 1e-8: where a whole result is small (a picture
+    without text) its relative error is 1.
     """
 
     path: Path
@@ -70,7 +71,7 @@ def minilm_int8() -> OnnxCase:
         path=asset("minilm_int8_onnx") / "model.onnx",
         make=lambda batch, sequence: sentences(batch, sequence),
         typical={"batch": 1, "sequence": 128}, shapes=(*TEXT_SHAPES, (16, 64), (0, 5)),
-        sizes={"batch": range(0, 17), "sequence": range(1, 513)}, most=512,
+        sizes={"batch": range(17), "sequence": range(1, 513)}, most=512,
         illegal=[{"batch": 1, "sequence": 513}],
     )  # fmt: skip
 
@@ -86,7 +87,7 @@ def ocr_det() -> OnnxCase:
         make=lambda batch, height, width: {"x": pages(batch, height, width)},
         typical={"batch": 1, "height": 192, "width": 384},
         shapes=[(1, 192, 384), (2, 32, 64), (1, 320, 640), (3, 96, 32), (1, 160, 992), (0, 32, 32)],
-        sizes={"batch": range(0, 5), "height": range(32, 641, 32), "width": range(32, 641, 32)},
+        sizes={"batch": range(5), "height": range(32, 641, 32), "width": range(32, 641, 32)},
         most=128 * 256,
         illegal=[
             {"batch": 1, "height": 33, "width": 32}, {"batch": 2, "height": 32, "width": 48},
@@ -132,7 +133,7 @@ def open_nsfw() -> OnnxCase:
 
     return OnnxCase(
         path=asset("open_nsfw_resnet50thin") / "model.onnx", make=make, typical={"batch": 1},
-        shapes=[(n,) for n in (1, 2, 3, 5, 8, 0)], sizes={"batch": range(0, 9)}, most=8,
+        shapes=[(n,) for n in (1, 2, 3, 5, 8, 0)], sizes={"batch": range(9)}, most=8,
     )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def basic_pitch() -> OnnxCase:
     return OnnxCase(
         path=asset("basic_pitch") / "model.onnx",
         make=lambda batch: {"serving_default_input_2:0": speech(batch)}, typical={"batch": 1},
-        shapes=[(n,) for n in (1, 2, 3, 5, 7, 0)], sizes={"batch": range(0, 5)}, most=4,
+        shapes=[(n,) for n in (1, 2, 3, 5, 7, 0)], sizes={"batch": range(5)}, most=4,
     )  # fmt: skip
 
 
