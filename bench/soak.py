@@ -4,8 +4,8 @@
 
 Each dynamic model of the list runs in a process of its own:
 
-1. memory: after a warm-up over every tenth tuple, a call at each of the tuples; resident memory of
-   the last 100 calls may be 1 % above that of the first 100. Nothing but Pliant runs meanwhile.
+1. memory: after a warm-up of 200 other tuples, a call at each of the tuples; resident memory of the
+   last 100 calls may be 1 % above that of the first 100. Nothing but Pliant runs meanwhile.
 2. results: each distinct tuple against the source framework (relative L2 up to 1e-4), and the bits
    of every call of the first pass against those of this one.
 3. illegal calls: one tensor of the wrong rank, type or size, sizes that the model's own code
@@ -42,6 +42,7 @@ LIMIT: Final = 1e-4
 GROWTH: Final = 1.01
 THREADS: Final = 8
 SHAPES: Final = 50
+WARMUP: Final = 200
 PAGE: Final = 4096
 
 
@@ -72,8 +73,7 @@ def _resident() -> int:
 
 def _memory(f: Compiled, case: Case, sizes: Sequence[Sizes]) -> tuple[dict[str, Any], list[str]]:
     """Resident memory over a call at each tuple, and the bits of their results."""
-    largest = max(sizes, key=lambda s: prod(s.values()))
-    for s in (*sizes[::10], largest):
+    for s in tuples(1, case.sizes, WARMUP, case.most):
         _call(f, case.make(**s))
     begun, bytes_then, hashes = time.perf_counter(), [], []
     for s in sizes:

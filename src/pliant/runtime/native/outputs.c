@@ -1,4 +1,8 @@
-/* Output buffers: a process-wide store that takes a buffer back when its last reference goes. */
+/* Output buffers: a process-wide store that takes a buffer back when its last reference goes.
+ *
+ * What it holds follows what was ever in use at once, not how many sizes there were: idle buffers and
+ * those in use are together at most 1.5 times the most that was in use, and idle ones at most the
+ * cap. A thousand sizes in turn thus share a few buffers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,7 +11,9 @@
 
 /* Four sizes to each power of two: at most a quarter of a buffer is unused. */
 #define CLASSES 256
+#define NEAR 3 /* classes: less than twice the size */
 #define DEFAULT_CAP ((int64_t)256 << 20)
+#define ALWAYS_KEPT ((int64_t)1 << 20)
 
 struct pl_buffer {
     atomic_int_fast32_t references;
@@ -25,7 +31,9 @@ static struct {
     pl_buffer* classes[CLASSES];
     pl_buffer* newest;
     pl_buffer* oldest;
-    int64_t cached;
+    int64_t cached; /* bytes of idle buffers */
+    int64_t used;   /* bytes of the others, and the most that was used at once */
+    int64_t most_used;
     int64_t cap;
 } store = {.lock = PTHREAD_MUTEX_INITIALIZER, .cap = DEFAULT_CAP};
 
@@ -78,12 +86,21 @@ static void link_idle(pl_buffer* b) {
     store.cached += b->capacity;
 }
 
-/* Takes what is above the cap out of the store and returns it as a list, to be freed unlocked. The
- * newest buffer stays even when it alone is above the cap: one large output, call after call, would
- * otherwise be mapped and faulted in every time. */
+static int64_t allowance(void) {
+    int64_t bytes = store.most_used + store.most_used / 2;
+    return bytes > ALWAYS_KEPT ? bytes : ALWAYS_KEPT;
+}
+
+static bool is_full(void) {
+    return store.cached > store.cap || store.cached + store.used > allowance();
+}
+
+/* Takes what is too much out of the store and returns it as a list, to be freed unlocked. The
+ * newest buffer stays: one large output, call after call, would otherwise be mapped and faulted in
+ * every time. */
 static pl_buffer* evict(void) {
     pl_buffer* list = NULL;
-    while (store.cached > store.cap && (store.oldest != store.newest || store.cap == 0)) {
+    while (is_full() && (store.oldest != store.newest || (store.oldest && store.cap == 0))) {
         pl_buffer* b = store.oldest;
         unlink_idle(b);
         b->older = list;
@@ -101,25 +118,48 @@ static void free_list(pl_buffer* list) {
     }
 }
 
+static pl_buffer* new_buffer(int size_class, int64_t capacity) {
+    pl_buffer* b = malloc(sizeof *b);
+    if (!b) return NULL;
+    b->size_class = size_class;
+    b->capacity = capacity;
+    b->data = pl_memory_new(capacity);
+    if (b->data) return b;
+    free(b);
+    return NULL;
+}
+
+/* An idle buffer of that class: not much larger, or any larger one where a new one is too much. */
+static pl_buffer* find(int size_class, int64_t capacity) {
+    bool afford = store.used + store.cached + capacity <= allowance();
+    int end = afford && size_class + NEAR < CLASSES ? size_class + NEAR : CLASSES;
+    for (int c = size_class; c < end; c++)
+        if (store.classes[c]) return store.classes[c];
+    return NULL;
+}
+
+static void use(int64_t bytes) {
+    store.used += bytes;
+    if (store.used > store.most_used) store.most_used = store.used;
+}
+
 pl_buffer* pl_buffer_acquire(int64_t bytes) {
     if (bytes < 0 || bytes > (int64_t)1 << 56) return NULL;
     int64_t capacity;
     int size_class = class_of(bytes, &capacity);
-    pl_buffer* b = NULL;
+    pl_buffer* surplus = NULL;
     pthread_mutex_lock(&store.lock);
-    for (int c = size_class; c < size_class + 3 && !b; c++) b = store.classes[c];
+    pl_buffer* b = find(size_class, capacity);
     if (b) unlink_idle(b);
+    use(b ? b->capacity : capacity);
+    if (!b) surplus = evict();
     pthread_mutex_unlock(&store.lock);
-    if (!b) {
-        b = malloc(sizeof *b);
-        if (!b) return NULL;
-        b->size_class = size_class;
-        b->capacity = capacity;
-        b->data = pl_memory_new(capacity);
-        if (!b->data) {
-            free(b);
-            return NULL;
-        }
+    free_list(surplus);
+    if (!b && !(b = new_buffer(size_class, capacity))) {
+        pthread_mutex_lock(&store.lock);
+        store.used -= capacity;
+        pthread_mutex_unlock(&store.lock);
+        return NULL;
     }
     atomic_init(&b->references, 1);
     return b;
@@ -132,6 +172,7 @@ void pl_buffer_retain(pl_buffer* b) {
 void pl_buffer_release(pl_buffer* b) {
     if (!b || atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
     pthread_mutex_lock(&store.lock);
+    store.used -= b->capacity;
     link_idle(b);
     pl_buffer* surplus = evict();
     pthread_mutex_unlock(&store.lock);
