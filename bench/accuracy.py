@@ -58,7 +58,8 @@ def main() -> int:
             message(f"{name}: {failed[name]}")
     header = ["model", "dims", "shapes", "relative L2", "compiles"]
     cells = [[f"{v:.1e}" if isinstance(v := r[h], float) else str(v) for h in header] for r in rows]
-    print(table(header, cells))
+    if rows:
+        print(table(header, cells))
     if options.markdown:
         lines = [f"| {' | '.join(c)} |" for c in [header, ["---"] * len(header), *cells]]
         options.markdown.write_text("\n".join(lines) + "\n")

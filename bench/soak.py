@@ -4,8 +4,8 @@
 
 Each dynamic model of the list runs in a process of its own:
 
-1. memory: after a warm-up of 200 other tuples, a call at each of the tuples; resident memory of the
-   last 100 calls may be 1 % above that of the first 100. Nothing but Pliant runs meanwhile.
+1. memory: after a warm-up of 100 of the tuples and the one that needs most, a call at each;
+   resident memory of the last 100 calls may be 1 % above that of the first 100. Nothing else runs.
 2. results: each distinct tuple against the source framework (relative L2 up to 1e-4), and the bits
    of every call of the first pass against those of this one.
 3. illegal calls: one tensor of the wrong rank, type or size, sizes that the model's own code
@@ -35,6 +35,7 @@ from bench.models import Case, Inputs
 from bench.onnx_models import ALL_MODELS
 from pliant.cli.terminal import message, table
 from pliant.runtime.callable import Compiled
+from pliant.sym.expr import parse_int
 from tests.compare import bits, distance
 from tests.sizes import Sizes, tuples
 
@@ -42,14 +43,15 @@ LIMIT: Final = 1e-4
 GROWTH: Final = 1.01
 THREADS: Final = 8
 SHAPES: Final = 50
-WARMUP: Final = 200
+WARMUP: Final = 100
 PAGE: Final = 4096
 
 
-def soak(name: str, count: int) -> dict[str, Any]:
+def soak(name: str, count: int, threads: int) -> dict[str, Any]:
     """All four parts for one model."""
+    torch.set_num_threads(threads)
     case = ALL_MODELS[name]()
-    f = case.compile()
+    f = case.compile(threads)
     sizes = tuples(0, case.sizes, count, case.most)
     message(f"{name}: memory")
     memory, hashes = _memory(f, case, sizes)
@@ -71,9 +73,20 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
+def _peak(f: Compiled, case: Case, sizes: Sizes) -> int:
+    """The planned bytes of a call."""
+    shapes = {name: t.shape for name, t in case.make(**sizes).items()}
+    extents = {
+        dim: size
+        for info in f.function.inputs
+        for dim, size in zip(info.shape, shapes[info.name], strict=True)
+    }
+    return parse_int(str(f.stats()["peak_memory"])).eval(extents)
+
+
 def _memory(f: Compiled, case: Case, sizes: Sequence[Sizes]) -> tuple[dict[str, Any], list[str]]:
     """Resident memory over a call at each tuple, and the bits of their results."""
-    for s in tuples(1, case.sizes, WARMUP, case.most):
+    for s in (*sizes[:: max(1, len(sizes) // WARMUP)], max(sizes, key=lambda s: _peak(f, case, s))):
         _call(f, case.make(**s))
     begun, bytes_then, hashes = time.perf_counter(), [], []
     for s in sizes:
@@ -171,6 +184,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(ALL_MODELS)}")
     parser.add_argument("--tuples", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=2, help="of Pliant and of the source")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
@@ -178,7 +192,7 @@ def main() -> int:
     for name in options.models or ALL_MODELS:
         try:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-                rows.append(process.submit(soak, name, options.tuples).result())
+                rows.append(process.submit(soak, name, options.tuples, options.threads).result())
         except Exception as e:  # one model's trouble must not hide the others
             failed[name] = f"{type(e).__name__}: {str(e)[:300]}"
             message(f"{name}: {failed[name]}")
@@ -186,7 +200,8 @@ def main() -> int:
         row["not so"] = ", ".join(_failures(row))
     header = [h for h in rows[0] if h != "wrong at"] if rows else []
     cells = [[_cell(row[h]) for h in header] for row in rows]
-    print(table(header, cells))
+    if rows:
+        print(table(header, cells))
     if options.markdown:
         lines = [f"| {' | '.join(c)} |" for c in [header, ["---"] * len(header), *cells]]
         options.markdown.write_text("\n".join(lines) + "\n")

@@ -55,6 +55,9 @@ def test_impossible_operands_are_refused(
         define(op, *operands, **attributes)
 
 
+WINDOW: dict[str, Any] = {"strides": (2,), "pads": ((1, 1),), "dilations": (1,)}
+
+
 @pytest.mark.parametrize(
     ("op", "operands", "attributes", "legal", "illegal"),
     [
@@ -70,6 +73,14 @@ def test_impossible_operands_are_refused(
             [(3, 3), (3, 0)],
             [(2, 3)],
         ),
+        (
+            "conv",
+            ((1, 2, "a"), (4, 2, 3)),
+            WINDOW | {"groups": 1},
+            [(2, 0), (1, 0), (5, 0)],
+            [(0, 0)],
+        ),
+        ("max_pool", ((1, 2, "a"),), WINDOW | {"kernel": (3,)}, [(1, 0)], [(0, 0)]),
     ],
 )
 def test_symbolic_sizes_are_checked_in_the_call(
@@ -93,7 +104,7 @@ def test_shapes_without_names_to_compare_demand_nothing() -> None:
         ("layer_norm", (x, tensor(8), tensor(8)), {"axes_from": 2, "eps": 1e-5}),
         (
             "conv",
-            (tensor("n", 3, "h", "w"), tensor(4, 3, 3, 3)),
+            (tensor("n", 3, 8, 9), tensor(4, 3, 3, 3)),
             {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1), "groups": 1},
         ),
     ):

@@ -1,8 +1,9 @@
 /* Output buffers: a process-wide store that takes a buffer back when its last reference goes.
  *
- * What it holds follows what was ever in use at once, not how many sizes there were: idle buffers and
- * those in use are together at most 1.5 times the most that was in use, and idle ones at most the
- * cap. A thousand sizes in turn thus share a few buffers. */
+ * What it holds follows what calls had in use at once, not how many sizes there were: over the last
+ * calls, idle buffers and those in use are together at most the most that was in use and half of
+ * what came and went. A thousand sizes in turn thus share a few buffers. Idle ones are never more
+ * than the cap. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #define NEAR 3 /* classes: less than twice the size */
 #define DEFAULT_CAP ((int64_t)256 << 20)
 #define ALWAYS_KEPT ((int64_t)1 << 20)
+#define ROUND 64 /* acquisitions; the last one to two rounds count */
 
 struct pl_buffer {
     atomic_int_fast32_t references;
@@ -32,9 +34,12 @@ static struct {
     pl_buffer* newest;
     pl_buffer* oldest;
     int64_t cached; /* bytes of idle buffers */
-    int64_t used;   /* bytes of the others, and the most that was used at once */
-    int64_t most_used;
+    int64_t used;   /* bytes of the others */
     int64_t cap;
+    struct {
+        int64_t most, least; /* bytes in use at once */
+    } round[2];              /* this one and the one before */
+    int acquired;            /* in this round */
 } store = {.lock = PTHREAD_MUTEX_INITIALIZER, .cap = DEFAULT_CAP};
 
 void pl_outputs_lock(void) { pthread_mutex_lock(&store.lock); }
@@ -86,13 +91,27 @@ static void link_idle(pl_buffer* b) {
     store.cached += b->capacity;
 }
 
-static int64_t allowance(void) {
-    int64_t bytes = store.most_used + store.most_used / 2;
-    return bytes > ALWAYS_KEPT ? bytes : ALWAYS_KEPT;
+static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes in use changed. */
+static void use(int64_t bytes) {
+    store.used += bytes;
+    store.round[0].most = greater(store.round[0].most, store.used);
+    store.round[0].least = lesser(store.round[0].least, store.used);
+    if (bytes > 0 && ++store.acquired == ROUND) {
+        store.round[1] = store.round[0];
+        store.round[0].most = store.round[0].least = store.used;
+        store.acquired = 0;
+    }
 }
 
-static bool is_full(void) {
-    return store.cached > store.cap || store.cached + store.used > allowance();
+/* Whether `more` bytes of new buffers would be, with the others, too much. */
+static bool is_much(int64_t more) {
+    int64_t most = greater(store.round[0].most, store.round[1].most);
+    int64_t least = lesser(store.round[0].least, store.round[1].least);
+    int64_t idle = store.cached + more;
+    return idle > ALWAYS_KEPT && store.used + idle > most + (most - least) / 2;
 }
 
 /* Takes what is too much out of the store and returns it as a list, to be freed unlocked. The
@@ -100,8 +119,9 @@ static bool is_full(void) {
  * every time. */
 static pl_buffer* evict(void) {
     pl_buffer* list = NULL;
-    while (is_full() && (store.oldest != store.newest || (store.oldest && store.cap == 0))) {
+    while (store.cached > store.cap || is_much(0)) {
         pl_buffer* b = store.oldest;
+        if (!b || (b == store.newest && store.cap > 0)) break;
         unlink_idle(b);
         b->older = list;
         list = b;
@@ -131,16 +151,10 @@ static pl_buffer* new_buffer(int size_class, int64_t capacity) {
 
 /* An idle buffer of that class: not much larger, or any larger one where a new one is too much. */
 static pl_buffer* find(int size_class, int64_t capacity) {
-    bool afford = store.used + store.cached + capacity <= allowance();
-    int end = afford && size_class + NEAR < CLASSES ? size_class + NEAR : CLASSES;
+    int end = is_much(capacity) || size_class + NEAR > CLASSES ? CLASSES : size_class + NEAR;
     for (int c = size_class; c < end; c++)
         if (store.classes[c]) return store.classes[c];
     return NULL;
-}
-
-static void use(int64_t bytes) {
-    store.used += bytes;
-    if (store.used > store.most_used) store.most_used = store.used;
 }
 
 pl_buffer* pl_buffer_acquire(int64_t bytes) {
@@ -157,7 +171,7 @@ pl_buffer* pl_buffer_acquire(int64_t bytes) {
     free_list(surplus);
     if (!b && !(b = new_buffer(size_class, capacity))) {
         pthread_mutex_lock(&store.lock);
-        store.used -= capacity;
+        use(-capacity);
         pthread_mutex_unlock(&store.lock);
         return NULL;
     }
@@ -172,7 +186,7 @@ void pl_buffer_retain(pl_buffer* b) {
 void pl_buffer_release(pl_buffer* b) {
     if (!b || atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
     pthread_mutex_lock(&store.lock);
-    store.used -= b->capacity;
+    use(-b->capacity);
     link_idle(b);
     pl_buffer* surplus = evict();
     pthread_mutex_unlock(&store.lock);

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 import pliant
 from pliant.runtime.callable import Compiled
 from tests.compare import bits, distance
+from tests.pipeline.small import SMALL, Small
 from tests.sizes import tuples
-from tests.soak.cases import SMALL, Small
 
 torch.set_num_threads(1)  # eager calls this small lose by more, and there are other tests
 
@@ -64,7 +64,7 @@ def test_memory_stays(name: str) -> None:
 @NAMES
 def test_illegal_sizes_fail_alike(name: str) -> None:
     case, _, f = compiled(name)
-    legal = case.make({n: r[-1] for n, r in case.sizes.items()} | {list(case.sizes)[0]: 1})
+    legal = case.make({n: r[-1] for n, r in case.sizes.items()} | {next(iter(case.sizes)): 1})
     want = bits(call(f, legal))
     for _ in range(3):
         for sizes in case.illegal:
