@@ -48,6 +48,35 @@ static void the_cap_holds(void) {
     pl_buffers_set_cap(64 << 20);
 }
 
+/* Sizes in turn leave no more than 1.5 times the largest behind, however much stays in use; equal
+ * ones are the same memory. */
+static void many_sizes_share(void) {
+    pl_buffers_set_cap(0);
+    pl_buffers_set_cap(INT64_MAX);
+    pl_buffer* held = pl_buffer_acquire(200 << 20); /* its memory is never touched */
+    for (int i = 0; i < 200; i++) pl_buffer_release(pl_buffer_acquire(1000));
+    unsigned seed = 1;
+    const int64_t most = 40 << 20; /* the class of 32 MiB and a bit */
+    for (int i = 0; i < 2000; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        int64_t bytes = ((int64_t)1 << (10 + (seed >> 28))) + (seed >> 8) % 1000;
+        pl_buffer* b = pl_buffer_acquire(bytes);
+        CHECK(is_aligned(pl_buffer_data(b)));
+        pl_buffer_release(b);
+        CHECK(pl_buffers_cached() <= most + most / 2);
+    }
+    for (int64_t bytes = 100; bytes < 30 << 20; bytes *= 5) {
+        pl_buffer* b = pl_buffer_acquire(bytes);
+        void* data = pl_buffer_data(b);
+        pl_buffer_release(b);
+        b = pl_buffer_acquire(bytes);
+        CHECK(pl_buffer_data(b) == data);
+        pl_buffer_release(b);
+    }
+    pl_buffer_release(held);
+    pl_buffers_set_cap(64 << 20);
+}
+
 static void* churn(void* seed_pointer) {
     unsigned seed = *(unsigned*)seed_pointer;
     pl_buffer* held[8] = {0};
@@ -68,6 +97,7 @@ int main(void) {
     released_buffers_return();
     sizes_fit();
     the_cap_holds();
+    many_sizes_share();
     pthread_t threads[6];
     unsigned seeds[6];
     for (unsigned i = 0; i < 6; i++) {

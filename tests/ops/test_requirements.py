@@ -67,6 +67,9 @@ def test_impossible_operands_are_refused(
         define(op, *operands, **attributes)
 
 
+WINDOW: dict[str, Any] = {"strides": (2,), "pads": ((1, 1),), "dilations": (1,)}
+
+
 @pytest.mark.parametrize(
     ("op", "operands", "attributes", "legal", "illegal"),
     [
@@ -96,6 +99,13 @@ def test_impossible_operands_are_refused(
             [(4, 3), (4, 0)],
             [(4, 4), (0, 0)],
         ),
+            "conv",
+            ((1, 2, "a"), (4, 2, 3)),
+            WINDOW | {"groups": 1},
+            [(2, 0), (1, 0), (5, 0)],
+            [(0, 0)],
+        ),
+        ("max_pool", ((1, 2, "a"),), WINDOW | {"kernel": (3,)}, [(1, 0)], [(0, 0)]),
     ],
 )
 def test_symbolic_sizes_are_checked_in_the_call(
@@ -119,7 +129,7 @@ def test_shapes_without_names_to_compare_demand_nothing() -> None:
         ("layer_norm", (x, tensor(8), tensor(8)), {"axes_from": 2, "eps": 1e-5}),
         (
             "conv",
-            (tensor("n", 3, "h", "w"), tensor(4, 3, 3, 3)),
+            (tensor("n", 3, 8, 9), tensor(4, 3, 3, 3)),
             {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1), "groups": 1},
         ),
     ):

@@ -175,6 +175,16 @@ def test_equality_with_a_sum_bounds_the_other_side() -> None:
     assert facts.bounds(var("past"))[1] == 4096
 
 
+def test_equality_with_an_extreme_bounds_its_arguments() -> None:
+    facts = Facts()
+    facts.declare("n")
+    facts.declare("m")
+    facts.assume_equal(maximum(n + 2, 7), n + 2)
+    facts.assume_equal(3, minimum(m, (n + 1) // 2, 3))
+    assert facts.bounds(n)[0] == 5
+    assert facts.le(3, m) and facts.le(3, (n + 1) // 2)
+
+
 def test_a_range_of_one_number_is_that_number() -> None:
     facts = Facts()
     facts.declare_index("i", 1)

@@ -53,6 +53,7 @@ def convolution(
     channels, outputs = w.shape[1], w.shape[0]
     message = f"the input has {x.shape[1]} channels, the weight wants {channels * groups}"
     requires = equal(x.shape[1], channels * groups, message) + _whole_groups(outputs, groups)
+    requires += box.fit()
 
     def body(n: Int, o: Int, *p: Int) -> Expr:
         def term(c: Int, *k: Int) -> Expr:

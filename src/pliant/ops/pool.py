@@ -32,7 +32,7 @@ def over_windows(
         return reduce(combiner, box.kernel, term)
 
     shape = (*x.shape[:2], *box.counts(ceil_mode=ceil_mode))
-    return compute(shape, body, f"window_{combiner}")
+    return compute(shape, body, f"window_{combiner}", () if ceil_mode else box.fit())
 
 
 def _applied(fn: str, value: Expr) -> Expr:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr
 from pliant.ir.tensor import Tensor, all_of, within
-from pliant.ops.common import nonnegative
+from pliant.ops.common import Requirement, at_least, nonnegative
 from pliant.sym.expr import Int, IntLike, as_int, minimum
 
 Pads = Sequence[tuple[IntLike, IntLike]]
@@ -43,6 +43,14 @@ class Windows:
                 count = minimum(up, (self.spatial[d] + lo + s - 1) // s)
             found.append(count)
         return tuple(found)
+
+    def fit(self) -> tuple[Requirement, ...]:
+        """The requirements that there is a window along each dimension."""
+        found: tuple[Requirement, ...] = ()
+        for d, (lo, hi) in enumerate(self.pads):
+            padded, reach = self.spatial[d] + lo + hi, self.dilations[d] * (self.kernel[d] - 1) + 1
+            found += at_least(padded, reach, f"the window is larger than padded dim {2 + d}")
+        return found
 
     def at(self, window: Sequence[Int], element: Sequence[Int]) -> tuple[Int, ...]:
         """The position in x of an element of a window; outside of x in the padding."""

@@ -20,7 +20,7 @@ from functools import reduce
 from math import gcd, lcm
 from operator import mul
 
-from pliant.sym.atoms import ONE, ModAtom, VarAtom, common, monomial
+from pliant.sym.atoms import ONE, MaxAtom, MinAtom, ModAtom, VarAtom, common, monomial
 from pliant.sym.divide import exact_quotient
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.intervals import interval
@@ -82,6 +82,9 @@ class Facts:
 
     def assume_equal(self, a: IntLike, b: IntLike) -> None:
         """a == b. Solved for the variable declared last, where one can be solved for."""
+        a, b = self.simplify(a), self.simplify(b)
+        self._assume_bounded(a, b)
+        self._assume_bounded(b, a)
         zero = self._reduced(self.simplify(a) - self.simplify(b))
         if zero.is_const:
             if zero.value:
@@ -238,6 +241,16 @@ class Facts:
                 key = (order.get(name, len(order)), name)
                 best = key if best is None else max(best, key)
         return best[1] if best else None
+
+    def _assume_bounded(self, extreme: Int, value: Int) -> None:
+        """Of max(…) == value no argument is more, of min(…) == value none is less."""
+        match extreme.sole_atom:
+            case MaxAtom(args):
+                for arg in args:
+                    self.assume_le(arg, value)
+            case MinAtom(args):
+                for arg in args:
+                    self.assume_le(value, arg)
 
     def _solve(self, zero: Int, name: str) -> None:
         """Replace a variable by its value in all facts."""

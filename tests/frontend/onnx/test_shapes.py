@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import pliant
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
 from pliant.graph.function import Dim
-from tests.frontend.onnx.models import imported, ops_of, shapes_of
+from tests.frontend.onnx.models import imported, ops_of, parsed, shapes_of
+from tests.frontend.onnx.run import run
 
 FLATTEN_HEADS = """
 g (float[batch, seq, 384] x) => (float[a, b, c, d] y) {
@@ -219,3 +221,30 @@ def test_input_shapes_replace_the_files() -> None:
         "g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }", input_shapes={"x": ("b", 3)}
     )
     assert shapes_of(model) == ["f32[b, 3]"]
+
+
+POOLS = """
+g (float[n, 2, h, w] x) => (float[a, b, c, d] y, float[e, f, i, j] z) {
+  y = MaxPool<kernel_shape = [3, 2], strides = [3, 2]>(x)
+  z = AveragePool<kernel_shape = [2, 3], strides = [2, 2], pads = [0, 1, 0, 0]>(x)
+}
+"""
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 2), (2, 3), (3, 2), (5, 4), (6, 7)])
+def test_a_pool_short_by_less_than_a_stride_has_one_window(size: tuple[int, int]) -> None:
+    """ONNX's quotient truncates: (1 - 3)/3 + 1 windows are one."""
+    runtime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(0).standard_normal((2, 2, *size), np.float32)
+    session = runtime.InferenceSession(
+        parsed(POOLS).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for have, want in zip(run(imported(POOLS), [x]), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pool_of_nothing_is_refused() -> None:
+    f = pliant.compile(parsed(POOLS))
+    assert f(np.zeros((1, 2, 1, 1), np.float32))[0].shape == (1, 2, 1, 1)
+    with pytest.raises(ShapeError, match="too small for the window"):
+        f(np.zeros((1, 2, 0, 1), np.float32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Lowering, Site, product
 from pliant.graph.function import Value
-from pliant.sym.expr import Int, as_int, ceildiv
+from pliant.sym.expr import Int, as_int, ceildiv, maximum
 
 Pads = tuple[tuple[Int, Int], ...]
 
@@ -155,23 +155,43 @@ def _pool_window(s: Site, x: Value) -> Window:
     return window(s, tuple(map(as_int, s.ints_attr("kernel_shape"))), x.shape[2:])
 
 
+def _pooling(s: Site, x: Value) -> tuple[Window, bool]:
+    """The windows of a pool, and whether a last one may stick out.
+
+    An operand shorter than its window by less than a stride has one all the same, as far as it
+    goes: ONNX's quotient of sizes truncates, -1/2 windows beside the first are none. (So do ONNX
+    Runtime and ONNX's shape inference.) Padding at the end says so here.
+    """
+    w, ceil = _pool_window(s, x), bool(s.int_attr("ceil_mode", 0))
+    pads = list(w.pads)
+    for d, (size, k, t, dilation) in enumerate(
+        zip(x.shape[2:], w.kernel, w.strides, w.dilations, strict=True)
+    ):
+        lo, hi = pads[d]
+        lack = (k - 1) * dilation + 1 - size - lo
+        if ceil or t == 1 or s.sizes.is_nonneg(hi - lack):
+            continue
+        least, message = hi + t - 1, f"{s.span}: dim {2 + d} is too small for the window"
+        s.builder.equal(maximum(least, lack), least, message)
+        pads[d] = lo, s.sizes.greatest(hi, lack)
+    return replace(w, pads=tuple(pads)), ceil
+
+
 def lower_max_pool(s: Site) -> Value:
     """Padding never wins."""
     if 1 in s.used:
         raise s.unsupported("its second result, the indices of the maxima, is not supported")
     x = s.x()
-    w = _pool_window(s, x)
-    return s.call(
-        "max_pool", x, kernel=w.kernel, ceil_mode=bool(s.int_attr("ceil_mode", 0)), **w.moves()
-    )
+    w, ceil = _pooling(s, x)
+    return s.call("max_pool", x, kernel=w.kernel, ceil_mode=ceil, **w.moves())
 
 
 def lower_average_pool(s: Site) -> Value:
     """Padding counts only if asked."""
     x = s.x()
-    w = _pool_window(s, x)
+    w, ceil = _pooling(s, x)
     return s.call(
-        "avg_pool", x, kernel=w.kernel, ceil_mode=bool(s.int_attr("ceil_mode", 0)),
+        "avg_pool", x, kernel=w.kernel, ceil_mode=ceil,
         count_include_pad=bool(s.int_attr("count_include_pad", 0)), **w.moves(),
     )  # fmt: skip
 
@@ -179,8 +199,7 @@ def lower_average_pool(s: Site) -> Value:
 def lower_lp_pool(s: Site) -> Value:
     """The p-norm of each window."""
     x = s.x()
-    w, p = _pool_window(s, x), s.int_attr("p", 2)
-    ceil = bool(s.int_attr("ceil_mode", 0))
+    (w, ceil), p = _pooling(s, x), s.int_attr("p", 2)
     if not ceil and set(w.dilations) == {1}:
         return s.call("lp_pool", x, kernel=w.kernel, strides=w.strides, pads=w.pads, p=p)
     powers = s.call("pow", s.call("abs", x), s.scalar(p, x.dtype))

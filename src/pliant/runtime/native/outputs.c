@@ -1,4 +1,9 @@
-/* Output buffers: a process-wide store that takes a buffer back when its last reference goes. */
+/* Output buffers: a process-wide store that takes a buffer back when its last reference goes.
+ *
+ * What it holds follows what calls had in use at once, not how many sizes there were: over the last
+ * calls, idle buffers and those in use are together at most the most that was in use and half of
+ * what came and went. A thousand sizes in turn thus share a few buffers. Idle ones are never more
+ * than the cap. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,7 +12,10 @@
 
 /* Four sizes to each power of two: at most a quarter of a buffer is unused. */
 #define CLASSES 256
+#define NEAR 3 /* classes: less than twice the size */
 #define DEFAULT_CAP ((int64_t)256 << 20)
+#define ALWAYS_KEPT ((int64_t)1 << 20)
+#define ROUND 64 /* acquisitions; the last one to two rounds count */
 
 struct pl_buffer {
     atomic_int_fast32_t references;
@@ -25,8 +33,13 @@ static struct {
     pl_buffer* classes[CLASSES];
     pl_buffer* newest;
     pl_buffer* oldest;
-    int64_t cached;
+    int64_t cached; /* bytes of idle buffers */
+    int64_t used;   /* bytes of the others */
     int64_t cap;
+    struct {
+        int64_t most, least; /* bytes in use at once */
+    } round[2];              /* this one and the one before */
+    int acquired;            /* in this round */
 } store = {.lock = PTHREAD_MUTEX_INITIALIZER, .cap = DEFAULT_CAP};
 
 void pl_outputs_lock(void) { pthread_mutex_lock(&store.lock); }
@@ -78,13 +91,37 @@ static void link_idle(pl_buffer* b) {
     store.cached += b->capacity;
 }
 
-/* Takes what is above the cap out of the store and returns it as a list, to be freed unlocked. The
- * newest buffer stays even when it alone is above the cap: one large output, call after call, would
- * otherwise be mapped and faulted in every time. */
+static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes in use changed. */
+static void use(int64_t bytes) {
+    store.used += bytes;
+    store.round[0].most = greater(store.round[0].most, store.used);
+    store.round[0].least = lesser(store.round[0].least, store.used);
+    if (bytes > 0 && ++store.acquired == ROUND) {
+        store.round[1] = store.round[0];
+        store.round[0].most = store.round[0].least = store.used;
+        store.acquired = 0;
+    }
+}
+
+/* Whether `more` bytes of new buffers would be, with the others, too much. */
+static bool is_much(int64_t more) {
+    int64_t most = greater(store.round[0].most, store.round[1].most);
+    int64_t least = lesser(store.round[0].least, store.round[1].least);
+    int64_t idle = store.cached + more;
+    return idle > ALWAYS_KEPT && store.used + idle > most + (most - least) / 2;
+}
+
+/* Takes what is too much out of the store and returns it as a list, to be freed unlocked. The
+ * newest buffer stays: one large output, call after call, would otherwise be mapped and faulted in
+ * every time. */
 static pl_buffer* evict(void) {
     pl_buffer* list = NULL;
-    while (store.cached > store.cap && (store.oldest != store.newest || store.cap == 0)) {
+    while (store.cached > store.cap || is_much(0)) {
         pl_buffer* b = store.oldest;
+        if (!b || (b == store.newest && store.cap > 0)) break;
         unlink_idle(b);
         b->older = list;
         list = b;
@@ -101,25 +138,42 @@ static void free_list(pl_buffer* list) {
     }
 }
 
+static pl_buffer* new_buffer(int size_class, int64_t capacity) {
+    pl_buffer* b = malloc(sizeof *b);
+    if (!b) return NULL;
+    b->size_class = size_class;
+    b->capacity = capacity;
+    b->data = pl_memory_new(capacity);
+    if (b->data) return b;
+    free(b);
+    return NULL;
+}
+
+/* An idle buffer of that class: not much larger, or any larger one where a new one is too much. */
+static pl_buffer* find(int size_class, int64_t capacity) {
+    int end = is_much(capacity) || size_class + NEAR > CLASSES ? CLASSES : size_class + NEAR;
+    for (int c = size_class; c < end; c++)
+        if (store.classes[c]) return store.classes[c];
+    return NULL;
+}
+
 pl_buffer* pl_buffer_acquire(int64_t bytes) {
     if (bytes < 0 || bytes > (int64_t)1 << 56) return NULL;
     int64_t capacity;
     int size_class = class_of(bytes, &capacity);
-    pl_buffer* b = NULL;
+    pl_buffer* surplus = NULL;
     pthread_mutex_lock(&store.lock);
-    for (int c = size_class; c < size_class + 3 && !b; c++) b = store.classes[c];
+    pl_buffer* b = find(size_class, capacity);
     if (b) unlink_idle(b);
+    use(b ? b->capacity : capacity);
+    if (!b) surplus = evict();
     pthread_mutex_unlock(&store.lock);
-    if (!b) {
-        b = malloc(sizeof *b);
-        if (!b) return NULL;
-        b->size_class = size_class;
-        b->capacity = capacity;
-        b->data = pl_memory_new(capacity);
-        if (!b->data) {
-            free(b);
-            return NULL;
-        }
+    free_list(surplus);
+    if (!b && !(b = new_buffer(size_class, capacity))) {
+        pthread_mutex_lock(&store.lock);
+        use(-capacity);
+        pthread_mutex_unlock(&store.lock);
+        return NULL;
     }
     atomic_init(&b->references, 1);
     return b;
@@ -132,6 +186,7 @@ void pl_buffer_retain(pl_buffer* b) {
 void pl_buffer_release(pl_buffer* b) {
     if (!b || atomic_fetch_sub_explicit(&b->references, 1, memory_order_acq_rel) != 1) return;
     pthread_mutex_lock(&store.lock);
+    use(-b->capacity);
     link_idle(b);
     pl_buffer* surplus = evict();
     pthread_mutex_unlock(&store.lock);
