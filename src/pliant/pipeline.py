@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,7 +72,8 @@ def compile(
     known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and
     cgroup. `memory_limit` bounds the bytes that one call may allocate.
 
-    Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
+    Warns where the model does something else at sizes 0 or 1, which are then refused. Raises
+    UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError.
     """
     _check_options(precision, numerics)
@@ -79,6 +81,8 @@ def compile(
     report("import", 0, 1)
     request = Request(model, args, kwargs, dynamic_shapes, dims)
     imported = import_model(request, operators)
+    for note in imported.notes:
+        warnings.warn(note, stacklevel=2)
     return compile_imported(
         imported, find_target(target), operators, threads=threads, memory_limit=memory_limit,
         progress=report,
@@ -220,7 +224,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main), stats,
+        explain(f, main, imported.notes), stats,
     )  # fmt: skip
 
 

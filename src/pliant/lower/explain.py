@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pliant.graph.function import Function
@@ -10,10 +11,12 @@ if TYPE_CHECKING:
     from pliant.lower.function import Lowered
 
 
-def explain(function: Function, lowered: Lowered) -> str:
-    """Symbols with their ranges, checks, and each launch with its stages and source places."""
+def explain(function: Function, lowered: Lowered, notes: Sequence[str] = ()) -> str:
+    """Notes of the frontend, symbols with their ranges, checks, and each launch with its stages
+    and source places."""
     lines = [f"{function.name}: {len(lowered.kernels)} kernels, {len(lowered.launches)} launches"]
     lines.append(f"memory for intermediate values: {lowered.memory.total} bytes")
+    lines += [f"note: {note}" for note in notes]
     for name, known in function.dims:
         top = "" if known.max is None else f" <= {known.max}"
         multiple = f", multiple of {known.multiple}" if known.multiple > 1 else ""

@@ -54,7 +54,7 @@ class Leaf:
 
 def sanitise(name: str) -> str:
     """A name for a symbol: an identifier, no keyword, without a leading underscore."""
-    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name).lstrip("_") or "n"
+    clean = "".join(c if ("_" + c).isidentifier() else "_" for c in name).lstrip("_") or "n"
     if clean[0].isdigit():
         clean = "n" + clean
     return clean + "_" if keyword.iskeyword(clean) or clean in ("min", "max") else clean

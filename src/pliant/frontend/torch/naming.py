@@ -86,5 +86,6 @@ class Naming:
         if found is None:
             return Dim()
         low = int(found.lower) if symbol in self._bounded and found.lower.is_Integer else 0
+        low = low if low > 2 else 0  # torch assumes 2 by itself; small sizes are tried
         high = int(found.upper) if found.upper.is_Integer else None
         return Dim(low, high if high is not None and high < 1 << 62 else None)
