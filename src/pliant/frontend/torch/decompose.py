@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+
+
+def can_decompose(op: Any) -> bool:
+    """Whether torch can write the operator with others."""
+    return op in _decompositions()
 
 
 def decomposed(
@@ -27,6 +33,7 @@ def decomposed(
     return program.run_decompositions(chosen)
 
 
+@functools.cache
 def _decompositions() -> dict[Any, Any]:
     """Torch's core decompositions, and the others that it has."""
     more = {op: f for op, f in torch._decomp.decomposition_table.items() if _is_aten(op)}

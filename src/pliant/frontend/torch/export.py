@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pliant.frontend.torch.dims import (
     Forward,
     Leaf,
     Request,
+    check_names,
     leaves_of,
     merged,
     torch_spec,
@@ -71,8 +73,10 @@ def export_program(
     forward = Forward(model.forward)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
-    spec = None if dynamic_shapes is None else forward.nested(flat, len(args), kwargs)
+    check_names(leaves, dims)
+    spec = None if dynamic_shapes is None else forward.nested(flat, args, kwargs)
     program = _trace_wide(model, args, kwargs, leaves, spec, dims)
+    stateless = functional(program)  # raises: running the model would change it
     probe = Probe(model, args, kwargs, leaves, program)
     least, needless = {}, frozenset[Any]()
     if probe_small and probe.possible:
@@ -83,7 +87,7 @@ def export_program(
         for name, size in least.items()
     )
     names = tuple(forward.names(len(args)))
-    return Exported(functional(program), names, requests, notes, needless)
+    return Exported(stateless, names, requests, notes, needless)
 
 
 def _raised(leaf: Leaf, least: Mapping[str, int]) -> Mapping[int, Request]:
@@ -106,6 +110,7 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     forward = Forward(names)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
+    check_names(leaves, dims)
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 
@@ -123,6 +128,11 @@ def _trace_wide(
     begun = None
     if apart != sizes:
         begun = _tried(model, *resized(args, kwargs, leaves, apart), spec, dims)
+    if begun is not None:
+        functional(begun)  # raises: running the model would change it
+        probe = Probe(model, args, kwargs, leaves, begun)
+        if probe.possible and probe.verdict({}) == "differs":  # the example takes another path
+            begun = None
     program, sizes = begun, sizes if begun is None else apart
     failure: InvalidModelError | None = None
     for growth in range(_GROWTHS):
@@ -211,8 +221,26 @@ def _is_about_sizes(error: Exception) -> bool:
     return "specialized it to be a constant" in text or "Constraints violated" in text
 
 
+_UNKNOWN_TYPE = re.compile(r"Found <class '(.+?)'> in output, which is not a known type")
+_DATA_DEPENDENT = re.compile(r"Could not (?:guard on|extract).+data-dependent expression")
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in ')
+
+
 def _explained(error: Exception) -> Exception:
     text = str(error).split("The error above occurred when calling")[0].strip()
+    if unknown := _UNKNOWN_TYPE.search(text):
+        return UnsupportedError(
+            f"the model returns a {unknown[1]}, a class that torch.export does not know: return "
+            "tensors, tuples, dicts or dataclasses, or register the class with torch.utils._pytree."
+            "register_pytree_node (a cache of keys and values: switch it off, use_cache=False)"
+        )
+    if _DATA_DEPENDENT.search(text):
+        frames = _FRAME.findall(text)
+        where = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+        return UnsupportedError(
+            f"the model decides by the values of a tensor{where}: what it computes must follow "
+            f"from shapes alone; use torch.where ({text.splitlines()[0]})"
+        )
     if _is_about_sizes(error):
         return InvalidModelError(
             f"a dimension that is declared dynamic is fixed by the model:\n{text}\nLeave it out of "

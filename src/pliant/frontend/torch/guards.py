@@ -7,6 +7,7 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.core.relational import Relational
 from torch.export import ExportedProgram
 
 from pliant.base.errors import UnsupportedError
@@ -22,7 +23,11 @@ def demands(program: ExportedProgram) -> tuple[Any, ...]:
     Torch's assumptions are left out: they say how it lays out tensors, and that sizes are neither
     0 nor 1, which importing does not rely on.
     """
-    found = [e for e, is_users in _guards(program) if is_users and not isinstance(e, sympy.Eq)]
+    found = [
+        e
+        for e, is_users in _guards(program)
+        if is_users and isinstance(e, Relational) and not isinstance(e, sympy.Eq)
+    ]
     return tuple(e for e in dict.fromkeys(found) if not _is_assumed(e))
 
 
@@ -52,7 +57,7 @@ def bounded_by_user(program: ExportedProgram) -> frozenset[str]:
     """The symbols that the model's own code compares with a number greater than 2."""
     found: set[str] = set()
     for expr, is_users in _guards(program):
-        if is_users and isinstance(expr, sympy.core.relational.Relational):
+        if is_users and isinstance(expr, Relational):
             sides = (expr.lhs, expr.rhs)
             if any(e.is_Integer for e in sides) and not any(map(_is_small, sides)):
                 found |= {s.name for s in expr.free_symbols}

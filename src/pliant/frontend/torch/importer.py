@@ -18,7 +18,7 @@ from pliant.base.errors import InvalidModelError, PliantError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.context import Context, SizeFloat, Table
-from pliant.frontend.torch.decompose import decomposed
+from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
 from pliant.frontend.torch.guards import bounded_by_user, equalities
@@ -111,10 +111,18 @@ def import_exported(
         wider = decomposed(exported.program, table, {p.target for p in problems})
         if wider is not None:
             exported = replace(exported, program=wider)
-            model, problems = _attempt(exported, operators, name, dims or {}, table)
+            first = problems
+            model, left = _attempt(exported, operators, name, dims or {}, table)
+            spans = {p.span for p in left}
+            problems = [p for p in first if p.span in spans or not _is_gone(p)] or left
     if model is None:
         raise _report(problems)
     return model
+
+
+def _is_gone(problem: _Problem) -> bool:
+    """Whether decomposing took the operator away."""
+    return problem.reason == _NO_RULE and can_decompose(problem.target)
 
 
 def _attempt(
@@ -185,6 +193,7 @@ def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
         {sanitise(k): v for k, v in dims.items()},
         program.range_constraints,
         bounded_by_user(program),
+        frozenset(s.name for guard in exported.needless for s in guard.free_symbols),
     )
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
@@ -287,7 +296,7 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
         name = functional_name(node.target)
     lowering = state.table.get(name)
     if lowering is None:
-        raise UnsupportedError("there is no import rule for it")
+        raise UnsupportedError(_NO_RULE)
     args = [_resolve(state, a, env) for a in node.args]
     kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
     result = lowering(state.ctx, *args, **kwargs)
@@ -298,6 +307,7 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     return result
 
 
+_NO_RULE = "there is no import rule for it"
 _CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sym_numel",
            "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
 _ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})

@@ -40,7 +40,7 @@ class Probe:
     @property
     def possible(self) -> bool:
         """Whether the model can be run on the example."""
-        return not self.model.training and _is_real(self.leaves)
+        return _is_real(self.leaves)
 
     def least(self) -> dict[str, int]:
         """The least size of each dim at whose sizes 0 and 1 the model computes something else."""
