@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 
 def can_decompose(op: Any) -> bool:
@@ -21,7 +22,7 @@ def can_decompose(op: Any) -> bool:
 def decomposed(
     program: ExportedProgram, known: Collection[str], refused: Collection[Any]
 ) -> ExportedProgram | None:
-    """The program without the operators `refused`; None where torch cannot write any of them.
+    """The program without the operators `refused`; None where torch cannot rewrite it so.
 
     Everything that has no rule among the `known` names is decomposed along with them, what has one
     is left as it is.
@@ -30,7 +31,12 @@ def decomposed(
     if not any(op in table for op in refused):
         return None
     chosen = {op: f for op, f in table.items() if op in refused or str(op) not in known}
-    return program.run_decompositions(chosen)
+    try:
+        wider = program.run_decompositions(chosen)
+    except Exception:  # some decompositions do not go with others: torch raises many kinds
+        return None
+    effects = any(s.kind is InputKind.TOKEN for s in wider.graph_signature.input_specs)
+    return None if effects else wider
 
 
 @functools.cache

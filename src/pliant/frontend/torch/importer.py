@@ -255,9 +255,17 @@ def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[A
         elif node.op == "get_attr":
             env[node] = getattr(module, str(node.target))
         elif node.op == "output":
-            results = _resolve(state, node.args[0], env)
-            return results if isinstance(results, tuple | list) else (results,)
+            return [_result(state, a, env) for a in pytree.tree_leaves(node.args[0])]
     raise InvalidModelError("the exported graph has no output")
+
+
+def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
+    try:
+        return _resolve(state, arg, env)
+    except UnsupportedError as error:  # a second result that is made only now
+        state.ctx.span = span_of(arg)
+        _record(state, arg, str(error))
+        return _stand_in(arg.meta.get("val"))
 
 
 def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any]) -> Any:
@@ -268,8 +276,6 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
         return None  # read from the metadata where it is used
     if not node.users and not is_mutating(node):
         return None
-    if node.target is operator.getitem:
-        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:
