@@ -71,6 +71,10 @@ def tight_symbols(program: ExportedProgram) -> frozenset[str]:
         sides = (expr.lhs, expr.rhs) if isinstance(expr, sympy.Eq) else ()
         if any(e.is_Integer and 0 <= int(e) <= 1 for e in sides) and "Mod" not in str(expr):
             found |= {s.name for s in expr.free_symbols}
+    for symbol, known in program.range_constraints.items():
+        low, high = known.lower, known.upper
+        if low.is_Integer and high.is_Integer and 2 < int(low) < int(high) < 2 * int(low):
+            found.add(symbol.name)  # 32 <= h <= 63: torch took h // 32 for 1
     return frozenset(found)
 
 
