@@ -55,13 +55,14 @@ def tokens(*shape: int) -> torch.Tensor:
 
 # ---- of the transformers library
 
-TEXT = dict(
-    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
-    vocab_size=99, max_position_embeddings=64,
-)  # fmt: skip
-VISION = dict(
-    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4,
-)  # fmt: skip
+TEXT = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+    "vocab_size": 99, "max_position_embeddings": 64,
+}  # fmt: skip
+VISION = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16,
+    "patch_size": 4,
+}  # fmt: skip
 
 
 def text(kind: str, model: str = "Model", **options: Any) -> Model:
@@ -106,14 +107,14 @@ def speech() -> Model:
     )  # fmt: skip
     module = transformers.Wav2Vec2Model(config)
     shapes = ({0: "b", 1: "t"},)
-    return Model(module, lambda b, t: ((numbers(b, t),), {}), shapes, (2, 200), [(1, 131), (3, 400)])
+    return Model(
+        module, lambda b, t: ((numbers(b, t),), {}), shapes, (2, 200), [(1, 131), (3, 400)]
+    )
 
 
 CACHELESS = {"use_cache": False}
 LIBRARY: dict[str, Callable[[], Model]] = {
-    "bert": lambda: text("Bert", "ForQuestionAnswering"),
     "deberta": lambda: text("Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
-    "gpt2": lambda: text("GPT2", n_embd=16, n_layer=1, n_head=2, **CACHELESS),
     "llama": lambda: text("Llama", "ForCausalLM", num_key_value_heads=1, **CACHELESS),
     "gemma2": lambda: text(
         "Gemma2", num_key_value_heads=1, head_dim=8, sliding_window=8, **CACHELESS

@@ -159,7 +159,7 @@ class Odd:
 
 
 def test_a_result_of_an_unknown_class_is_refused_by_its_name() -> None:
-    with pytest.raises(UnsupportedError, match="returns a .*Odd"):
+    with pytest.raises(UnsupportedError, match=r"returns a .*Odd"):
         imported(Apply(lambda x: (x + 1, Odd())), (floats(4, 3),))
 
 

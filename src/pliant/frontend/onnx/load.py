@@ -102,8 +102,9 @@ def _check_model(model: OnnxModel) -> None:
     changed = [] if version is None else _changed_operators(proto.graph, version)
     if changed:
         raise UnsupportedError(
-            f"{name}: operator set {version} is older than {OLDEST_OPSET}, and {', '.join(changed)} "
-            "changed since; convert it with onnx.version_converter.convert_version(model, 13)"
+            f"{name}: operator set {version} is older than {OLDEST_OPSET}, and "
+            f"{', '.join(changed)} changed since; convert it with "
+            "onnx.version_converter.convert_version(model, 13)"
         )
     if version is not None and version > newest:
         raise UnsupportedError(

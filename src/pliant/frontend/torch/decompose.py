@@ -1,6 +1,6 @@
 """ATen operators without an import rule, written with others by torch's own decompositions.
 
-    aten.cross_entropy_loss  ->  log_softmax, gather, where, mean …
+aten.cross_entropy_loss  ->  log_softmax, gather, where, mean …
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def decomposed(
 def _decompositions() -> dict[Any, Any]:
     """Torch's core decompositions, and the others that it has."""
     more = {op: f for op, f in torch._decomp.decomposition_table.items() if _is_aten(op)}
-    return {**more, **dict(torch.export.default_decompositions().items())}
+    core: Any = torch.export.default_decompositions()
+    return {**more, **dict(core.items())}
 
 
 def _is_aten(op: Any) -> bool:

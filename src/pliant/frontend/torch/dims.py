@@ -144,7 +144,8 @@ def leaves_of(
         parts = [_key(k) for k in keys]
         head = names[int(parts[1])] if parts[0] == 0 else str(parts[1])
         path: tuple[str | int, ...] = (head, *parts[2:])
-        spec = _descend(specs.get(head), (args, kwargs)[int(parts[0])][parts[1]], parts[2:])
+        whole = args[int(parts[1])] if parts[0] == 0 else kwargs[str(parts[1])]
+        spec = _descend(specs.get(head), whole, parts[2:])
         found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
     return found
 

@@ -1,7 +1,7 @@
 """Sizes of example arguments: such that tracing takes nothing for a constant by accident.
 
-    a batch of 1                    becomes 3: torch takes sizes 0 and 1 for constants
-    height and width both 224       become 224 and 448: else the trace would hold for squares only
+a batch of 1                    becomes 3: torch takes sizes 0 and 1 for constants
+height and width both 224       become 224 and 448: else the trace would hold for squares only
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def resized(
     """The example with these dims resized."""
     flat, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     for k, leaf in enumerate(leaves):
-        for axis, request in leaf.requests.items():
+        for axis in leaf.requests:
             size = sizes.get(key_of(leaf, axis))
             if size is not None and flat[k].shape[axis] != size:
                 flat[k] = _with_size(flat[k], axis, size)

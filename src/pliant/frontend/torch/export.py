@@ -35,6 +35,7 @@ from pliant.frontend.torch.mutation import functional
 from pliant.frontend.torch.probe import Probe
 from pliant.graph.function import Dim
 
+
 @dataclass(frozen=True)
 class Exported:
     """An exported program with what the user said of its dimensions.

@@ -109,8 +109,9 @@ def avg_pool(spatial: int) -> Lowering:
         ctx: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
         ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
     ) -> Any:  # fmt: skip
+        window = spread(kernel, spatial)
         attrs = {
-            "kernel": spread(kernel, spatial),
+            "kernel": window,
             "strides": spread(stride or kernel, spatial),
             "pads": symmetric(padding, spatial),
             "dilations": (1,) * spatial,
@@ -122,7 +123,7 @@ def avg_pool(spatial: int) -> Lowering:
         if ceil_mode:
             raise ctx.unsupported("avg_pool with divisor_override and ceil_mode")
         attrs["count_include_pad"] = True  # every window counts all its elements then
-        ratio = math.prod(attrs["kernel"]) / divisor_override
+        ratio = math.prod(window) / divisor_override
         mean = batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
         return ctx.call("mul", mean, ctx.scalar(ratio, x.dtype))
 

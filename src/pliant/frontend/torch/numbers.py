@@ -1,8 +1,8 @@
 """Numbers that a model takes out of tensors with `item()`.
 
-    span = torch.tensor(x.shape[1]) + 64     a rank-0 tensor whose value is the size s + 64
-    table[: span.item()]                     so torch's fresh symbol u0 is s + 64
-    x * x.mean().item()                      any other number is the rank-0 tensor it came from
+span = torch.tensor(x.shape[1]) + 64     a rank-0 tensor whose value is the size s + 64
+table[: span.item()]                     so torch's fresh symbol u0 is s + 64
+x * x.mean().item()                      any other number is the rank-0 tensor it came from
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Numbers:
             return
         if not result.shape and result.dtype.is_int:
             fold = _FOLDS.get(str(node.target))
-            terms = [self._sizes.get(a) if isinstance(a, Value) else a for a in args]
+            terms: list[Any] = [self._sizes.get(a) if isinstance(a, Value) else a for a in args]
             plain = not set(kwargs) - {"dtype"} and all(isinstance(t, int | Int) for t in terms)
             if fold is not None and plain and not any(isinstance(t, bool) for t in terms):
                 self._sizes[result] = fold(*map(as_int, terms))

@@ -1,8 +1,8 @@
 """Where a traced graph does not do what the model does: tried by running both.
 
-    if x.shape[0] == 1: …      the trace holds the other branch: sizes below 2 are refused
-    if n % 4: x = pad(x)       the trace pads; by nothing where n is a multiple of 4: no restriction
-    if n > 16: …               a trace at 5 is wrong beyond 16: refused there
+if x.shape[0] == 1: …      the trace holds the other branch: sizes below 2 are refused
+if n % 4: x = pad(x)       the trace pads; by nothing where n is a multiple of 4: no restriction
+if n > 16: …               a trace at 5 is wrong beyond 16: refused there
 """
 
 from __future__ import annotations
