@@ -31,6 +31,12 @@ def demands(program: ExportedProgram) -> tuple[Any, ...]:
     return tuple(e for e in dict.fromkeys(found) if not _is_assumed(e))
 
 
+def limits(program: ExportedProgram) -> tuple[Any, ...]:
+    """The greatest sizes that torch took from tracing, as `symbol <= number`."""
+    ranges = program.range_constraints.items()
+    return tuple(sympy.Le(s, r.upper) for s, r in ranges if r.upper.is_Integer)
+
+
 def equalities(
     program: ExportedProgram, symbols: Symbols, facts: Facts, needless: Collection[Any] = ()
 ) -> Iterator[tuple[Int, Int, str]]:

@@ -21,7 +21,7 @@ from pliant.frontend.torch.context import Context, SizeFloat, Table
 from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
-from pliant.frontend.torch.guards import bounded_by_user, equalities
+from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
 from pliant.frontend.torch.lower_reduce import Lazy
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
@@ -193,7 +193,7 @@ def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
         {sanitise(k): v for k, v in dims.items()},
         program.range_constraints,
         bounded_by_user(program),
-        frozenset(s.name for guard in exported.needless for s in guard.free_symbols),
+        frozenset(e.lhs.name for e in limits(program) if e in exported.needless),
     )
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}

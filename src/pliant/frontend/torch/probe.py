@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from pliant.frontend.torch.dims import Leaf
 from pliant.frontend.torch.examples import example_sizes, groups, key_of, resized
-from pliant.frontend.torch.guards import demands
+from pliant.frontend.torch.guards import demands, limits
 
 _SAMPLES = 2
 """At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
@@ -56,8 +56,9 @@ class Probe:
         return found
 
     def needless(self) -> frozenset[Any]:
-        """The guards beyond which the graph is right as well."""
-        return frozenset(g for g in demands(self.program) if self._is_needless(g))
+        """The guards and limits of sizes beyond which the graph is right as well."""
+        asked = (*demands(self.program), *limits(self.program))
+        return frozenset(g for g in asked if self._is_needless(g))
 
     def _is_needless(self, guard: Any) -> bool:
         tried = 0
