@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,7 +89,8 @@ def compile(
     rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
     bits of a row do not depend on how many other rows there are, or on what is in them.
 
-    Raises UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
+    Warns where the model does something else at sizes 0 or 1, which are then refused. Raises
+    UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
     """
     _check_options(precision, numerics, progress)
@@ -107,6 +109,8 @@ def compile(
         if isinstance(model, str | os.PathLike) and Path(model).suffix == ".py":
             model = read_stage(Path(model))
         imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
+        for note in imported.notes:
+            warnings.warn(note, stacklevel=2)
         return compile_imported(
             imported, t, operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report, watch=watch,
@@ -295,7 +299,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main, split.prepare), stats,
+        explain(f, main, split.prepare, imported.notes), stats,
     )  # fmt: skip
 
 

@@ -468,7 +468,58 @@ def attentions() -> list[Case]:
     ]  # fmt: skip
 
 
+def scattered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Every reduction, with and without what was there before."""
+    at = (x * 3).long().abs() % 6
+    kinds = ("sum", "prod", "mean", "amax", "amin")
+    both = [(k, include) for k in kinds for include in (True, False)]
+    return tuple(x.scatter_reduce(1, at, x * 2, k, include_self=i) for k, i in both)
+
+
+def bags(i: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = tuple(F.embedding_bag(i, table, mode=m) for m in ("sum", "mean", "max"))
+    starts = torch.tensor([0, 1, 1])
+    return (*rows, F.embedding_bag(i.flatten(), table, starts, mode="sum"))
+
+
+def late() -> list[Case]:
+    """Operators written with others, by rules of ours or by torch's decompositions."""
+    return [
+        Case("scatter_reduce", scattered, lambda n: (tensor(n, 6),), tolerance=1e-4),
+        Case("masked_scatter", lambda x, y: (x.masked_scatter(x > 0, y),
+                                             x.masked_scatter((x > 0)[:, :1], y)),
+             lambda n: (tensor(n, 6), tensor(n, 6, seed=1))),
+        Case("embedding_bag", bags, lambda n: (index(n, 3, high=6), tensor(6, 2)), POSITIVE),
+        Case("distances", lambda x: (torch.cdist(x, x + 1), torch.cdist(x, x + 1, p=1.0),
+                                     F.pairwise_distance(x, x.flip(1))),
+             lambda n: (tensor(n, 6),), POSITIVE, 1e-4),
+        Case("order statistics", lambda x: (x.median(), *x.median(1), *x.kthvalue(2, 1)),
+             lambda n: (tensor(n, 5),), POSITIVE),
+        Case("median of NaN", lambda x: (x.median(0).values, x.median()), lambda n: (special(n),),
+             POSITIVE),
+        Case("searchsorted", lambda x: (
+                torch.searchsorted(torch.arange(5.0), x), torch.searchsorted(x.sort(1)[0], x * 0.5),
+                torch.searchsorted(torch.arange(5.0), x, right=True)),
+             lambda n: (tensor(n, 6),)),
+        Case("signs", lambda x: (torch.signbit(x), torch.copysign(torch.ones(1), x), torch.erfc(x),
+                                 torch.round(x, decimals=1)),
+             lambda n: (torch.where(special(n).isnan(), torch.ones(n), special(n)),)),
+        Case("adaptive maximum", lambda x: (F.adaptive_max_pool2d(x, (2, 3)),
+                                            F.adaptive_max_pool1d(x[:, 0], 4),
+                                            F.avg_pool2d(x, 2, 1, 1, divisor_override=3)),
+             lambda n: (tensor(2, 3, n, 5),), POSITIVE),
+        Case("splits of their own", lambda x: (*torch.hsplit(x, 2), *torch.vsplit(x, 1)),
+             lambda n: (tensor(n, 6),)),
+        Case("one of a size", lambda x: (x - x[:, :1], x * x[:1], x[:1] + x[:, :1]),
+             lambda n: (tensor(n, 5),)),
+        Case("decomposed", lambda x: (torch.rot90(x), F.huber_loss(x, x.flip(1)), torch.trace(x),
+                                      torch.special.entr(x.abs()), torch.logaddexp(x, x * 2),
+                                      F.fold(F.unfold(x[None, None], 2, stride=1), x.shape, 2)),
+             lambda n: (tensor(n, 5),), (2, 7, 17)),
+    ]  # fmt: skip
+
+
 CASES = [
     *elementwise(), *reductions(), *normalisations(), *products(), *convolutions(), *views(),
-    *indexing(), *resizes(), *attentions(),
+    *indexing(), *resizes(), *attentions(), *late(),
 ]  # fmt: skip

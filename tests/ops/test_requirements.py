@@ -99,6 +99,7 @@ WINDOW: dict[str, Any] = {"strides": (2,), "pads": ((1, 1),), "dilations": (1,)}
             [(4, 3), (4, 0)],
             [(4, 4), (0, 0)],
         ),
+        (
             "conv",
             ((1, 2, "a"), (4, 2, 3)),
             WINDOW | {"groups": 1},
@@ -127,6 +128,7 @@ def test_shapes_without_names_to_compare_demand_nothing() -> None:
         ("linear", (x, tensor(3, 8)), {}),
         ("reshape", (x,), {"shape": (var("b") * var("s"), 2, 4)}),
         ("layer_norm", (x, tensor(8), tensor(8)), {"axes_from": 2, "eps": 1e-5}),
+        (
         (
             "conv",
             (tensor("n", 3, 8, 9), tensor(4, 3, 3, 3)),

@@ -17,6 +17,7 @@ class ImportedModel:
 
     `inputs` and `outputs` name the function's parameters and results, in order. `parameters` and
     `result` give the structure of arguments and results; None: plain tensors.
+    `notes` are findings that the user should see.
     """
 
     function: Function
@@ -25,3 +26,4 @@ class ImportedModel:
     outputs: tuple[str, ...]
     parameters: tuple[Parameter, ...] | None = None
     result: Tree | None = None
+    notes: tuple[str, ...] = ()

@@ -90,10 +90,10 @@ class Builder:
         a, b = as_int(a), as_int(b)
         message = message or f"{a} and {b} must be equal"
         difference = self.facts.simplify(a - b)
-        if difference == 0:
-            return
-        if difference.is_const:
+        if difference.is_const and difference != 0:
             raise InvalidModelError(f"{message} (here they differ by {difference})")
+        if self.facts.equal(a, b):
+            return
         self._equalities.setdefault((a, b), message)
         self.facts.assume_equal(a, b)
 

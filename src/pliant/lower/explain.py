@@ -16,7 +16,7 @@ checked in every call: x: dim 1 must be 384
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pliant.graph.function import Function
@@ -31,18 +31,24 @@ if TYPE_CHECKING:
 _NUMBERS: Final = re.compile(r"(, got \{\d\}| = \{\d\}| \([^()]*\{\d\}[^()]*\))")
 
 
-def explain(function: Function, main: Lowered, prepare: Lowered | None = None) -> str:
-    """Symbols with their ranges, checks, and each launch with its recipe, its stages, why these
-    did not join an earlier one, and their places in the model's source."""
-    return "\n".join([*_summary(function, main, prepare), *_launches(main)])
+def explain(
+    function: Function, main: Lowered, prepare: Lowered | None = None, notes: Sequence[str] = ()
+) -> str:
+    """Notes of the frontend, symbols with their ranges, checks, and each launch with its recipe,
+    its stages, why these did not join an earlier one, and their places in the model's source."""
+    return "\n".join([*_summary(function, main, prepare, notes), *_launches(main)])
 
 
-def _summary(function: Function, main: Lowered, prepare: Lowered | None) -> Iterator[str]:
+def _summary(
+    function: Function, main: Lowered, prepare: Lowered | None, notes: Sequence[str]
+) -> Iterator[str]:
     more = ""
     if prepare is not None:
         more = f"; {len(prepare.launches)} more ran when it was compiled, on weights alone"
     yield f"{function.name}: {len(main.kernels)} kernels, {len(main.launches)} launches{more}"
     yield f"memory for intermediate values: {main.memory.total} bytes"
+    for note in notes:
+        yield f"note: {note}"
     for name, known in function.dims:
         top = "" if known.max is None else f" <= {known.max}"
         multiple = f", multiple of {known.multiple}" if known.multiple > 1 else ""

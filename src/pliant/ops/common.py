@@ -114,7 +114,7 @@ def _joined(dims: Sequence[Int]) -> Int:
         if d.is_const:
             return d
     for d in dims:
-        if all(d is e or _clips(e, d) for e in dims):
+        if all(d is e or _clips(e, d) or e is minimum(1, d) for e in dims):
             return d
     return maximum(*dims) * minimum(1, *dims)
 
@@ -126,6 +126,8 @@ def _clips(a: Int, b: Int) -> bool:
 
 
 def _compatible(a: Int, b: Int) -> tuple[Requirement, ...]:
+    if a is minimum(1, b) or b is minimum(1, a):  # 1, or both are empty
+        return ()
     message = f"dims {a} and {b} meet in a broadcast: they must be equal, or one of them 1"
     if _clips(a, b) or _clips(b, a):
         return equal(a, b, message)

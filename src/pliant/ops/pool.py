@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pliant.base.dtypes import DType
@@ -102,12 +102,29 @@ def adaptive_avg_pool(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Te
     None keeps a dimension.
     """
     needs_float(x)
+    wide = accumulator(x.dtype)
+    total, count = _adaptive(x, output_size, "sum", 0, wide)
+
+    def mean(*i: Int) -> Expr:
+        return (total[i] / count_as(count(i), wide)).cast(x.dtype)
+
+    return compute(total.shape, mean, "adaptive_avg_pool")
+
+
+def adaptive_max_pool(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Tensor:
+    """The greatest of the elements that `adaptive_avg_pool` takes the mean of; NaN wins."""
+    return _adaptive(x, output_size, "max", x.dtype.min, x.dtype)[0]
+
+
+def _adaptive(
+    x: Tensor, output_size: Sequence[IntLike | None], combiner: str, outside: float, dtype: DType
+) -> tuple[Compute, Callable[[Sequence[Int]], Int]]:
+    """The reductions over the spans of each result, and how many elements they have."""
     rank = len(output_size)
     if not 0 < rank <= x.rank:
         raise InvalidModelError(f"{rank} output sizes for a tensor of rank {x.rank}")
     outer, spatial = x.shape[: x.rank - rank], x.shape[x.rank - rank :]
     sizes = [n if m is None else as_int(m) for n, m in zip(spatial, output_size, strict=True)]
-    wide = accumulator(x.dtype)
     spans = [_longest(n, m) for n, m in zip(spatial, sizes, strict=True)]
 
     def body(*i: Int) -> Expr:
@@ -115,13 +132,13 @@ def adaptive_avg_pool(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Te
 
         def term(*k: Int) -> Expr:
             at = [s + r for s, r in zip(starts, k, strict=True)]
-            value: Expr = x[(*i[: len(outer)], *at)].cast(wide)
+            value: Expr = x[(*i[: len(outer)], *at)].cast(dtype)
             for p, end, (_, exact) in zip(at, ends, spans, strict=True):
                 if not exact:
-                    value = select(as_expr(p) < as_expr(end), value, as_expr(0, wide))
+                    value = select(as_expr(p) < as_expr(end), value, as_expr(outside, dtype))
             return value
 
-        return reduce("sum", [span for span, _ in spans], term)
+        return reduce(combiner, [span for span, _ in spans], term)
 
     requires = [
         r
@@ -129,14 +146,12 @@ def adaptive_avg_pool(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Te
         if n != m
         for r in not_empty(n, "a pooled dim")
     ]
-    total = compute((*outer, *sizes), body, "window_sum", requires)
 
-    def mean(*i: Int) -> Expr:
+    def count(i: Sequence[Int]) -> Int:
         starts, ends = _spans(i[len(outer) :], spatial, sizes)
-        count = product([e - s for s, e in zip(starts, ends, strict=True)])
-        return (total[i] / count_as(count, wide)).cast(x.dtype)
+        return product([e - s for s, e in zip(starts, ends, strict=True)])
 
-    return compute(total.shape, mean, "adaptive_avg_pool")
+    return compute((*outer, *sizes), body, f"window_{combiner}", requires), count
 
 
 def _longest(n: Int, m: Int) -> tuple[Int, bool]:
@@ -190,5 +205,6 @@ POOL: Final[tuple[Operator, ...]] = (
     Operator("max_pool", max_pool),
     Operator("avg_pool", avg_pool),
     Operator("adaptive_avg_pool", adaptive_avg_pool),
+    Operator("adaptive_max_pool", adaptive_max_pool),
     Operator("lp_pool", lp_pool),
 )

@@ -96,6 +96,8 @@ def _check_const(tree: Tree, value: object, at: str) -> None:
 
 
 def _items_of(tree: Tree, value: Any, at: str) -> Mapping[str, object]:
+    if tree.type_name and all(hasattr(value, k) for k in tree.keys):
+        value = {k: getattr(value, k) for k in tree.keys}  # a dataclass, say
     if not isinstance(value, Mapping):
         raise ShapeError(f"{at}: expected a dict with {list(tree.keys)}, got {_describe(value)}")
     # A key whose value was None when compiled may be left out.
@@ -137,11 +139,18 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
             return values
         case "dict":
             items = dict(zip(tree.keys, values, strict=True))
-            cls = _loaded_class(tree.type_name)
-            return items if cls is None else cls(**items)
+            return _made(_loaded_class(tree.type_name), items)
         case _:
             cls = _loaded_class(tree.type_name)
             return (cls or _plain_namedtuple(tree))(*values)
+
+
+def _made(cls: Any, items: dict[str, Any]) -> Any:
+    """An object of the class with these fields; the fields alone where it takes no such."""
+    try:
+        return items if cls is None else cls(**items)
+    except TypeError:
+        return items
 
 
 def _loaded_class(name: str) -> Any:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import pliant
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
 from pliant.frontend.torch import export_program, import_exported, import_torch
 from pliant.frontend.torch.structure import fill
@@ -78,10 +79,11 @@ class Branches(nn.Module):
         return x * 2 if x.shape[0] == 1 else x + 1
 
 
-def test_other_paths_at_size_one_are_noted() -> None:
+def test_sizes_on_other_paths_are_refused_and_noted() -> None:
     model = imported(Branches(), (floats(4, 3),), dynamic_shapes=({0: "n"},))
     assert len(model.notes) == 1
-    assert "where n is 1 the model takes another path" in model.notes[0]
+    assert "where n is below 2 the model takes another path" in model.notes[0]
+    assert dict(model.function.dims)["n"].min == 2
     kept = {"n": Dim(min=2)}
     assert not imported(Branches(), (floats(4, 3),), dynamic_shapes=({0: "n"},), dims=kept).notes
 
@@ -90,6 +92,75 @@ def test_ranges_the_model_asks_for_are_kept() -> None:
     long = Apply(lambda x: x + 1 if x.shape[0] > 10 else x)
     model = imported(long, (floats(20, 3),), dynamic_shapes=(({0: "n"},),), probe_small=False)
     assert dict(model.function.dims)["n"].min == 11
+
+
+PATHS = {
+    "other value": (lambda x: x * 3 if x.shape[0] == 8 else x, {8}),
+    "beyond": (lambda x: x * 3 if x.shape[0] > 7 else x, {8, 13}),
+    "above 2": (lambda x: x * 3 if x.shape[0] > 2 else x, {2}),
+    "harmless": (lambda x: x.clone() if x.shape[0] % 4 else x, set()),
+    "harmless bound": (lambda x: x.contiguous() if x.shape[0] < 7 else x.clone(), set()),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_what_the_code_asks_of_sizes_holds_or_changes_nothing(name: str) -> None:
+    fn, others = PATHS[name]
+    model = pliant.compile(Apply(fn), (floats(5, 3),), dynamic_shapes=(({0: "n"},),))
+    for n in (2, 3, 4, 5, 7, 8, 13):
+        x = floats(n, 3)
+        if n in others:
+            with pytest.raises(ShapeError):
+                model(x)
+        else:
+            assert_same(model(x), fn(x))
+
+
+def test_a_square_example_is_no_restriction() -> None:
+    turned = Apply(lambda x: (x * 2 if x.shape[0] == x.shape[1] else x + x).t())
+    shapes = (({0: "h", 1: "w"},),)
+    check(turned, (floats(4, 4),), shapes, [(floats(3, 5),), (floats(1, 1),)])
+
+
+def test_the_path_of_the_example_counts() -> None:
+    square = Apply(lambda x: x * 2 if x.shape[0] == x.shape[1] else x.sum())
+    model = imported(square, (floats(4, 4),), dynamic_shapes=(({0: "h", 1: "w"},),))
+    assert_same(call(model, floats(6, 6)), floats(6, 6) * 2)
+    with pytest.raises(ShapeError, match="must be equal"):
+        call(model, floats(6, 5))
+
+
+def test_numbers_out_of_tensors() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * x.mean().item() + x.argmax().item()
+
+    def sliced(x: torch.Tensor) -> torch.Tensor:
+        span = torch.tensor(x.shape[0]) + 2
+        return torch.arange(100)[: (span * 2).item()] + 1
+
+    for fn in (scaled, sliced):
+        check(Apply(fn), (floats(4, 3),), (({0: "n"},),), [(floats(k, 3),) for k in (1, 7)])
+
+
+def test_names_that_cannot_be_told_apart() -> None:
+    shapes = {"x": {0: "in"}, "y": {0: "in_"}}
+    with pytest.raises(InvalidModelError, match="'in' and 'in_'"):
+        imported(Two(), (floats(3, 4), floats(3, 4)), dynamic_shapes=shapes)
+
+
+def test_a_data_dependent_branch_is_refused_with_its_line() -> None:
+    fn = Apply(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(UnsupportedError, match=r"values of a tensor at .*test_export.py:\d+"):
+        imported(fn, (floats(4, 3),), dynamic_shapes=(({0: "n"},),))
+
+
+class Odd:
+    pass
+
+
+def test_a_result_of_an_unknown_class_is_refused_by_its_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"returns a .*Odd"):
+        imported(Apply(lambda x: (x + 1, Odd())), (floats(4, 3),))
 
 
 def test_examples_grow_until_no_inner_size_is_one() -> None:

@@ -276,6 +276,11 @@ def adaptive(x: torch.Tensor, output_size: Sequence[int | None]) -> torch.Tensor
     return ADAPTIVE[len(output_size)](x, tuple(output_size))
 
 
+def adaptive_max(x: torch.Tensor, output_size: Sequence[int | None]) -> torch.Tensor:
+    sizes = tuple(n if m is None else m for n, m in zip(x.shape[2:], output_size, strict=True))
+    return functional.adaptive_max_pool2d(x, sizes)
+
+
 def adaptive_cases() -> list[Case]:
     found: list[Case] = []
     for size in ((1, 1), (2, 3), (7, 5), (None, 2), (13, 1)):
@@ -284,6 +289,10 @@ def adaptive_cases() -> list[Case]:
             "adaptive_avg_pool", (x,), in_f64(adaptive), {"output_size": size}, SIZES, 4, str(size)
         )
         found += with_types(base, *(FLOATS if size == (2, 3) else ("f32",)))
+        most = Case(
+            "adaptive_max_pool", (x,), adaptive_max, {"output_size": size}, SIZES, 0, str(size)
+        )
+        found += with_types(most, *(FLOATS if size == (2, 3) else ("f32",)))
     found.append(
         Case(
             "adaptive_avg_pool",

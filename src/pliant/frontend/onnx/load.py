@@ -39,7 +39,7 @@ def load_model(source: Source | OnnxModel) -> OnnxModel:
     """Read and check a model.
 
     Raises InvalidModelError (damaged, no ONNX, external data missing or outside of the folder) and
-    UnsupportedError (an operator set older than 9 or newer than the installed `onnx`).
+    UnsupportedError (operators that changed before set 9, a set newer than the installed `onnx`).
     """
     match source:
         case OnnxModel():
@@ -102,10 +102,12 @@ def _check_model(model: OnnxModel) -> None:
         raise InvalidModelError(f"{name}: the graph has no outputs")
     version = model.opsets.get("")
     newest = onnx.defs.onnx_opset_version()
-    if version is not None and version < OLDEST_OPSET:
+    changed = [] if version is None else _changed_operators(proto.graph, version)
+    if changed:
         raise UnsupportedError(
-            f"{name}: operator set {version} is older than {OLDEST_OPSET}; convert it with "
-            f"onnx.version_converter.convert_version(model, {max(13, OLDEST_OPSET)})"
+            f"{name}: operator set {version} is older than {OLDEST_OPSET}, and "
+            f"{', '.join(changed)} changed since; convert it with "
+            "onnx.version_converter.convert_version(model, 13)"
         )
     if version is not None and version > newest:
         raise UnsupportedError(
@@ -115,6 +117,24 @@ def _check_model(model: OnnxModel) -> None:
     _check_names(proto.graph, set(), name, function=False)
     for function in proto.functions:
         _check_names(function, set(function.input), f"{name}: function {function.name}", True)
+
+
+def _changed_operators(graph: GraphProto, version: int) -> list[str]:
+    """The standard operators of a graph that are not yet in `version` what they are in 9."""
+    if version >= OLDEST_OPSET:
+        return []
+    found = {n.op_type: None for n in graph.node if not plain_domain(n.domain)}
+    for inner in (g for n in graph.node for g in subgraphs(n)):
+        found |= dict.fromkeys(_changed_operators(inner, version))
+    return [op for op in found if _since(op, version) != _since(op, OLDEST_OPSET)]
+
+
+def _since(op: str, version: int) -> int | None:
+    """The operator set that defines an operator for `version`."""
+    try:
+        return int(onnx.defs.get_schema(op, version, "").since_version)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _check_names(

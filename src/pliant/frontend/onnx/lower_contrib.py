@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pliant.frontend.onnx.lower_math import lower_gelu
+from pliant.frontend.onnx.lower_nn import lower_conv
 from pliant.frontend.onnx.site import Lowering, Site
 from pliant.graph.function import Value
 
@@ -64,6 +65,18 @@ def lower_skip_rms_norm(s: Site) -> tuple[Value | None, ...]:
     return y, None, None, total
 
 
+def lower_fused_conv(s: Site) -> Value:
+    """A convolution, a sum with an optional fourth operand, an activation."""
+    y = lower_conv(s)
+    y = s.call("add", y, s.x(3)) if s.has(3) else y
+    name = s.str_attr("activation", "")
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return s.call(name.lower(), y)
+    if name:
+        raise s.unsupported(f"activation {name!r} is not supported")
+    return y
+
+
 def _skip_sum(s: Site, bias: int) -> Value:
     total = s.call("add", s.x(0), s.x(1))
     return s.call("add", total, s.x(bias)) if s.has(bias) else total
@@ -77,6 +90,7 @@ def _only(s: Site, results: set[int]) -> None:
 CONTRIB: Final[Mapping[str, Lowering]] = {
     "BiasGelu": lower_bias_gelu,
     "FastGelu": lower_fast_gelu,
+    "FusedConv": lower_fused_conv,
     "FusedMatMul": lower_fused_matmul,
     "Gelu": lower_gelu,
     "QuickGelu": lower_quick_gelu,

@@ -51,8 +51,8 @@ class Problems:
 
     def _advice(self) -> str:
         if self.inputs:
-            names = ", ".join(f'"{n}": ...' for n in sorted(self.inputs))
-            return f"fix the inputs that decide shapes or modes, values={{{names}}}"
+            names = ", ".join(sorted(self.inputs))
+            return f"make the inputs that decide shapes or modes constants of the model: {names}"
         return (
             "export the model with standard operators, or split it so that these nodes stay outside"
         )

@@ -187,7 +187,8 @@ class Sizes:
             return -self.divide(-a, b)
         if self.is_nonneg(a):
             return self.divide(a, b)
-        raise UndecidedError
+        up = self.divide(maximum(a, 0), b)
+        return up if self.is_positive(a + b) else up - self.divide(maximum(-a, 0), b)
 
     def divide(self, a: Int, b: Int) -> Int:
         """a // b for b >= 0; where b may be 0 the divisor is then taken to be 1, never a trap."""

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ class Request:
     name: str | None
     known: Dim
     derived: Any = None
+    given: str | None = None
+    """The name in the user's spelling."""
 
     @property
     def root(self) -> str | None:
@@ -54,6 +56,18 @@ class Leaf:
 def sanitise(name: str) -> str:
     """A name for a symbol, whatever the user's name is."""
     return symbol_name(name) or "n"
+
+
+def check_names(leaves: Sequence[Leaf], dims: Iterable[str]) -> None:
+    """Raises InvalidModelError for two names that are spelled alike as identifiers."""
+    given = [r.given for leaf in leaves for r in leaf.requests.values() if r.given is not None]
+    spelled: dict[str, str] = {}
+    for name in (*given, *dims):
+        other = spelled.setdefault(sanitise(name), name)
+        if other != name:
+            raise InvalidModelError(
+                f"the dimensions {other!r} and {name!r} cannot be told apart: rename one"
+            )
 
 
 class Forward:
@@ -110,12 +124,15 @@ class Forward:
                 raise InvalidModelError(f"dynamic_shapes names {name!r}; the arguments are {known}")
         return found
 
-    def nested(self, spec: Mapping[str, Any], count: int, kwargs: Mapping[str, Any]) -> Any:
+    def nested(
+        self, spec: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         """The flat spec as torch wants it: an entry for every argument, nested as `forward` is."""
         assert self._signature is not None
-        names = self.names(count)
-        positional = [spec.get(n) for n in names[:count]]
-        return dict(self._signature.bind(*positional, **{k: spec.get(k) for k in kwargs}).arguments)
+        names = self.names(len(args))
+        positional = [_arranged(spec.get(n), a) for n, a in zip(names, args, strict=False)]
+        named = {k: _arranged(spec.get(k), a) for k, a in kwargs.items()}
+        return dict(self._signature.bind(*positional, **named).arguments)
 
 
 def leaves_of(
@@ -134,7 +151,8 @@ def leaves_of(
         parts = [_key(k) for k in keys]
         head = names[int(parts[1])] if parts[0] == 0 else str(parts[1])
         path: tuple[str | int, ...] = (head, *parts[2:])
-        spec = _descend(specs.get(head), parts[2:])
+        whole = args[int(parts[1])] if parts[0] == 0 else kwargs[str(parts[1])]
+        spec = _descend(specs.get(head), whole, parts[2:])
         found.append(Leaf(path, value, dict(_requests(spec, value, path, dims))))
     return found
 
@@ -167,7 +185,8 @@ def torch_spec(spec: Any, dims: Mapping[str, Dim]) -> Any:
             for k, v in spec.items()
         }
     if isinstance(spec, list | tuple):
-        return type(spec)(torch_spec(v, dims) for v in spec)
+        entries = [torch_spec(v, dims) for v in spec]
+        return type(spec)(*entries) if hasattr(spec, "_fields") else type(spec)(entries)
     if isinstance(spec, str):
         return _hint(dims.get(spec, Dim()))
     if isinstance(spec, Dim):
@@ -200,17 +219,42 @@ def _key(key: Any) -> str | int:
     return str(key)
 
 
-def _descend(spec: Any, parts: Sequence[str | int]) -> Any:
+def _children(value: Any) -> list[tuple[str | int, Any]]:
+    """What a container holds, by key: whatever torch's pytree knows to be one."""
+    known = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    if known is None:
+        return []
+    if known.flatten_with_keys_fn is None:
+        return list(enumerate(known.flatten_fn(value)[0]))
+    return [(_key(key), child) for key, child in known.flatten_with_keys_fn(value)[0]]
+
+
+def _entry(spec: Any, key: str | int, place: int) -> Any:
+    """What the spec of a container says of one child: by its key, or by its place."""
+    if isinstance(spec, Mapping):
+        return spec.get(key)
+    return spec[place] if isinstance(spec, list | tuple) and place < len(spec) else None
+
+
+def _descend(spec: Any, value: Any, parts: Sequence[str | int]) -> Any:
     for part in parts:
-        if spec is None:
-            return None
-        if isinstance(spec, Mapping):
-            spec = spec.get(part)
-        elif isinstance(part, int) and part < len(spec):
-            spec = spec[part]
-        else:
-            return None
+        children = _children(value)
+        place = next(k for k, (key, _) in enumerate(children) if key == part)
+        spec, value = _entry(spec, part, place), children[place][1]
     return spec
+
+
+def _arranged(spec: Any, value: Any) -> Any:
+    """The spec in the containers that torch expects: lists for classes that are not Python's."""
+    children = _children(value)
+    if spec is None or not children:
+        return spec
+    entries = [_arranged(_entry(spec, key, k), v) for k, (key, v) in enumerate(children)]
+    if isinstance(value, Mapping):
+        return {key: entry for (key, _), entry in zip(children, entries, strict=True)}
+    if isinstance(value, tuple):
+        return type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
+    return entries
 
 
 def _requests(
@@ -238,12 +282,13 @@ def _request(item: Any, dims: Mapping[str, Dim], path: tuple[str | int, ...]) ->
     if item is None or isinstance(item, int) or item is TorchDim.STATIC:
         return None
     if isinstance(item, str):
-        return Request(sanitise(item), dims.get(item, Dim()))
+        return Request(sanitise(item), dims.get(item, Dim()), given=item)
     if isinstance(item, Dim):
         return Request(None, item)
     if isinstance(item, TorchDim) and not _is_derived(item):
         name = item.__name__
-        return Request(sanitise(name), _torch_range(item).merged(dims.get(name)))
+        known = _torch_range(item).merged(dims.get(name))
+        return Request(sanitise(name), known, given=name)
     if _is_derived(item):
         return Request(None, Dim(), item)
     low, high = getattr(item, "min", None), getattr(item, "max", None)

@@ -25,7 +25,7 @@ def import_request(request: Request, operators: Operators) -> ImportedModel:
     outputs = tuple(_output_names(model.output, "output"))
     return ImportedModel(
         function, model.weights, model.input_names, outputs, _parameters(model.call),
-        _tree(model.output),
+        _tree(model.output), model.notes,
     )  # fmt: skip
 
 

@@ -2,48 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import sympy
 import torch
+from sympy.core.relational import Relational
 from torch.export import ExportedProgram
 
 from pliant.base.errors import UnsupportedError
 from pliant.frontend.torch.places import TORCH
 from pliant.frontend.torch.symbols import Symbols
-from pliant.sym.expr import Int, maximum
+from pliant.sym.expr import Int, as_int, maximum, minimum
 from pliant.sym.facts import Facts
 
 
-def equalities(
-    program: ExportedProgram, symbols: Symbols, facts: Facts
-) -> Iterator[tuple[Int, Int]]:
-    """Pairs of sizes that must be equal. `a <= b` is `max(a, b) == b`.
+def demands(program: ExportedProgram) -> tuple[Any, ...]:
+    """What the model's own code asked of sizes while tracing, other than equalities.
 
-    Of torch's own assumptions only equalities count: the others say how it lays out tensors, and
-    that sizes are neither 0 nor 1, which importing does not rely on.
+    Torch's assumptions are left out: they say how it lays out tensors, and that sizes are neither
+    0 nor 1, which importing does not rely on.
     """
+    found = [
+        e
+        for e, is_users in _guards(program)
+        if is_users and isinstance(e, Relational) and not isinstance(e, sympy.Eq)
+    ]
+    return tuple(e for e in dict.fromkeys(found) if not _is_assumed(e))
+
+
+def limits(program: ExportedProgram) -> tuple[Any, ...]:
+    """The greatest sizes that torch took from tracing, as `symbol <= number`."""
+    ranges = program.range_constraints.items()
+    return tuple(sympy.Le(s, r.upper) for s, r in ranges if r.upper.is_Integer)
+
+
+def equalities(
+    program: ExportedProgram, symbols: Symbols, facts: Facts, needless: Collection[Any] = ()
+) -> Iterator[tuple[Int, Int, str]]:
+    """Pairs of sizes that must be equal, and why. `a <= b` is `max(a, b) == b`.
+
+    Of torch's own assumptions only equalities count.
+    """
+    equal = [e for e, _ in _guards(program) if isinstance(e, sympy.Eq)]
     seen: set[tuple[Int, Int]] = set()
-    for expr, is_users in _guards(program):
-        if not is_users and not isinstance(expr, sympy.Eq):
-            continue
+    for expr in [*equal, *(e for e in demands(program) if e not in needless)]:
         try:
             pair = _pair(expr, symbols)
+            why = f"the model takes another path unless {_words(expr, symbols)}"
         except UnsupportedError:
             continue
         if pair is None or pair in seen:
             continue
         seen.add(pair)
         if not facts.equal(*pair):
-            yield pair
+            yield *pair, "" if isinstance(expr, sympy.Eq) else why
 
 
 def bounded_by_user(program: ExportedProgram) -> frozenset[str]:
     """The symbols that the model's own code compares with a number greater than 2."""
     found: set[str] = set()
     for expr, is_users in _guards(program):
-        if is_users and isinstance(expr, sympy.core.relational.Relational):
+        if is_users and isinstance(expr, Relational):
             sides = (expr.lhs, expr.rhs)
             if any(e.is_Integer for e in sides) and not any(map(_is_small, sides)):
                 found |= {s.name for s in expr.free_symbols}
@@ -57,6 +77,10 @@ def tight_symbols(program: ExportedProgram) -> frozenset[str]:
         sides = (expr.lhs, expr.rhs) if isinstance(expr, sympy.Eq) else ()
         if any(e.is_Integer and 0 <= int(e) <= 1 for e in sides) and "Mod" not in str(expr):
             found |= {s.name for s in expr.free_symbols}
+    for symbol, known in program.range_constraints.items():
+        low, high = known.lower, known.upper
+        if low.is_Integer and high.is_Integer and 2 < int(low) < int(high) < 2 * int(low):
+            found.add(symbol.name)  # 32 <= h <= 63: torch took h // 32 for 1
     return frozenset(found)
 
 
@@ -72,15 +96,30 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:
     if isinstance(e, sympy.Eq):
         return symbols.of(e.lhs), symbols.of(e.rhs)
+    if isinstance(e, sympy.Ne):
+        square = (symbols.of(e.lhs) - symbols.of(e.rhs)) ** 2
+        return minimum(square, as_int(1)), as_int(1)
     if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
-        low, high = (e.lts, e.gts)
-        if _is_small(low) or _is_small(high):
-            return None
-        a, b = symbols.of(low), symbols.of(high)
+        a, b = symbols.of(e.lts), symbols.of(e.gts)
         if isinstance(e, sympy.Gt | sympy.Lt):
             a = a + 1
         return maximum(a, b), b
     return None
+
+
+def _words(e: Any, symbols: Symbols) -> str:
+    return f"{symbols.of(e.lhs)} {e.rel_op} {symbols.of(e.rhs)}"
+
+
+def _is_assumed(e: Any) -> bool:
+    """Whether it says no more than that sizes are neither 0 nor 1."""
+    if isinstance(e, sympy.Ne):
+        return any(side in (0, 1) and other.is_Symbol
+                   for side, other in ((e.lhs, e.rhs), (e.rhs, e.lhs)))  # fmt: skip
+    if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
+        strict = isinstance(e, sympy.Gt | sympy.Lt)
+        return bool(e.lts.is_Integer) and int(e.lts) + strict <= 2 and bool(e.gts.is_Symbol)
+    return False
 
 
 def _is_small(e: Any) -> bool:

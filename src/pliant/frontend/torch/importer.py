@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,14 @@ from pliant.base.errors import InvalidModelError, PliantError, ShapeError, Unsup
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.context import Context, SizeFloat, Table
+from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
-from pliant.frontend.torch.guards import bounded_by_user, equalities
+from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
 from pliant.frontend.torch.lower_reduce import Lazy
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
+from pliant.frontend.torch.numbers import Numbers
 from pliant.frontend.torch.places import span_of
 from pliant.frontend.torch.promote import from_torch
 from pliant.frontend.torch.structure import Call, Template
@@ -56,6 +58,7 @@ class ImportedModel:
 class _Problem:
     """An operator that cannot be imported, where it was met first, and how often."""
 
+    target: Any
     reason: str
     span: Span | None
     count: int = 1
@@ -65,6 +68,7 @@ class _Problem:
 class _State:
     ctx: Context
     table: Table
+    numbers: Numbers
     problems: dict[tuple[str, str], _Problem] = field(default_factory=dict)
 
 
@@ -101,22 +105,48 @@ def import_exported(
     """
     if isinstance(exported, ExportedProgram):
         exported = export_program(exported, dims=dims)
+    table = {**ATEN, **(extra or {})}
+    model, problems = _attempt(exported, operators, name, dims or {}, table)
+    if model is None:
+        wider = decomposed(exported.program, table, {p.target for p in problems})
+        if wider is not None:
+            exported = replace(exported, program=wider)
+            first = problems
+            model, left = _attempt(exported, operators, name, dims or {}, table)
+            spans = {p.span for p in left}
+            problems = [p for p in first if p.span in spans or not _is_gone(p)] or left
+    if model is None:
+        raise _report(problems)
+    return model
+
+
+def _is_gone(problem: _Problem) -> bool:
+    """Whether decomposing took the operator away."""
+    return problem.reason == _NO_RULE and can_decompose(problem.target)
+
+
+def _attempt(
+    exported: Exported, operators: Operators, name: str, dims: Mapping[str, Dim], table: Table
+) -> tuple[ImportedModel | None, Sequence[_Problem]]:
+    """The function, or all that stands in the way of it."""
     program = exported.program
     builder = Builder(name, operators)
-    naming = _naming(exported, dims or {})
+    naming = _naming(exported, dims)
     for dim, known in naming.dims.items():
         builder.dim(dim, known)
     for a, b in naming.equalities:
         builder.equal(a, b)
-    for a, b in equalities(program, naming.symbols, builder.facts):
-        builder.equal(a, b)
-    state = _State(Context(builder, naming.symbols), {**ATEN, **(extra or {})})
+    for a, b, why in equalities(program, naming.symbols, builder.facts, exported.needless):
+        builder.equal(a, b, why)
+    ctx = Context(builder, naming.symbols)
+    state = _State(ctx, table, Numbers(naming.symbols))
     call = call_of(program, exported.names)
     env, input_names = _inputs(program, state, naming, call)
     leaves = _run(state, program.graph_module, dict(env))
-    _report(state.problems)
+    if state.problems:
+        return None, tuple(state.problems.values())
     given = frozenset(v for v in env.values() if isinstance(v, Value))
-    return _finish(program, state, leaves, given, call, input_names, exported.notes)
+    return _finish(program, state, leaves, given, call, input_names, exported.notes), ()
 
 
 def _finish(
@@ -163,6 +193,7 @@ def _naming(exported: Exported, dims: Mapping[str, Dim]) -> Naming:
         {sanitise(k): v for k, v in dims.items()},
         program.range_constraints,
         bounded_by_user(program),
+        frozenset(e.lhs.name for e in limits(program) if e in exported.needless),
     )
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
@@ -233,19 +264,27 @@ def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[A
         elif node.op == "get_attr":
             env[node] = getattr(module, str(node.target))
         elif node.op == "output":
-            results = _resolve(state, node.args[0], env)
-            return results if isinstance(results, tuple | list) else (results,)
+            return [_result(state, a, env) for a in pytree.tree_leaves(node.args[0])]
     raise InvalidModelError("the exported graph has no output")
+
+
+def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
+    try:
+        return _resolve(state, arg, env)
+    except UnsupportedError as error:  # a second result that is made only now
+        state.ctx.span = span_of(arg)
+        _record(state, arg, str(error))
+        return _stand_in(arg.meta.get("val"))
 
 
 def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any]) -> Any:
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        if str(node.target) in _ITEMS:
+            state.numbers.take(node, _resolve(state, node.args[0], env))
         return None  # read from the metadata where it is used
     if not node.users and not is_mutating(node):
         return None
-    if node.target is operator.getitem:
-        return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:
@@ -273,18 +312,21 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
         name = functional_name(node.target)
     lowering = state.table.get(name)
     if lowering is None:
-        raise UnsupportedError("there is no import rule for it")
+        raise UnsupportedError(_NO_RULE)
     args = [_resolve(state, a, env) for a in node.args]
     kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
     result = lowering(state.ctx, *args, **kwargs)
     _check(result, node.meta.get("val"))
+    state.numbers.note(node, args, kwargs, result)
     if is_mutating(node) and isinstance(node.args[0], Node):
         env[node.args[0]] = result
     return result
 
 
+_NO_RULE = "there is no import rule for it"
 _CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sym_numel",
            "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
+_ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})
 _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
 _INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 
@@ -307,6 +349,8 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     """The value of an argument: tensors, sizes, numbers, and lists of them."""
     if isinstance(arg, Node):
         value = arg.meta.get("val")
+        if (tensor := state.numbers.tensor(value)) is not None:
+            return tensor
         if isinstance(value, torch.SymInt):
             return _number(state.ctx.symbols.of(value))
         if isinstance(value, torch.SymFloat):
@@ -371,21 +415,18 @@ def _record(state: _State, node: Node, reason: str) -> None:
     key = (str(node.target), reason)
     found = state.problems.get(key)
     if found is None:
-        state.problems[key] = _Problem(reason, state.ctx.span)
+        state.problems[key] = _Problem(node.target, reason, state.ctx.span)
     else:
         found.count += 1
 
 
-def _report(problems: Mapping[tuple[str, str], _Problem]) -> None:
-    if not problems:
-        return
+def _report(problems: Sequence[_Problem]) -> UnsupportedError:
     lines = ["the model uses what Pliant does not support:"]
-    for (name, _), problem in problems.items():
+    for problem in problems:
         times = "once" if problem.count == 1 else f"{problem.count} times"
         where = f", first at {problem.span}" if problem.span else ""
-        lines.append(f"  {name} ({times}{where}): {problem.reason}")
+        lines.append(f"  {problem.target} ({times}{where}): {problem.reason}")
     lines.append(
-        "Rewrite these lines with other operators, keep them outside the compiled part, or pass an "
-        "import rule for them (`extra`)."
+        "Rewrite these lines with other operators, or keep them outside the compiled part."
     )
-    raise UnsupportedError("\n".join(lines))
+    return UnsupportedError("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -108,17 +109,23 @@ def avg_pool(spatial: int) -> Lowering:
         ctx: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
         ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
     ) -> Any:  # fmt: skip
+        window = spread(kernel, spatial)
         attrs = {
-            "kernel": spread(kernel, spatial),
+            "kernel": window,
             "strides": spread(stride or kernel, spatial),
             "pads": symmetric(padding, spatial),
             "dilations": (1,) * spatial,
             "ceil_mode": ceil_mode,
             "count_include_pad": count_include_pad,
         }
-        if divisor_override is not None:
-            raise ctx.unsupported("avg_pool with divisor_override")
-        return batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
+        if divisor_override is None:
+            return batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
+        if ceil_mode:
+            raise ctx.unsupported("avg_pool with divisor_override and ceil_mode")
+        attrs["count_include_pad"] = True  # every window counts all its elements then
+        ratio = math.prod(window) / divisor_override
+        mean = batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
+        return ctx.call("mul", mean, ctx.scalar(ratio, x.dtype))
 
     return lower
 
@@ -138,19 +145,18 @@ def adaptive_avg_pool(spatial: int) -> Lowering:
 
 
 def adaptive_max_pool(spatial: int) -> Lowering:
-    """Only the global one, or with a window that divides the size."""
+    """The values; asking for the indices is an error."""
 
     def lower(ctx: Context, x: Value, output_size: Sequence[Any]) -> Any:
-        rank, facts = len(x.shape), ctx.builder.facts
-        wanted = [size_of(s) for s in output_size]
+        rank = len(x.shape)
+        sizes = [output_size] if isinstance(output_size, int) else list(output_size)
+        wanted = tuple(size_of(s) for s in sizes)
         if all(s == 1 for s in wanted):
             axes = tuple(range(rank - spatial, rank))
             return ctx.call("max", x, axes=axes, keepdims=True), None
-        sizes = x.shape[-spatial:]
-        if not all(facts.divisible(a, b) and (a // b).is_const for a, b in zip(sizes, wanted)):
-            raise ctx.unsupported("adaptive_max_pool whose windows differ in size")
-        kernel = [(a // b).value for a, b in zip(sizes, wanted, strict=True)]
-        return max_pool(spatial)(ctx, x, kernel), None
+        return batched(
+            ctx, x, spatial, lambda y: ctx.call("adaptive_max_pool", y, output_size=wanted)
+        ), None
 
     return lower
 

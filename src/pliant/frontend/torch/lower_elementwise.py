@@ -272,7 +272,28 @@ def fill_zero(ctx: Context, x: Value) -> Any:
 
 
 def signbit(ctx: Context, x: Value) -> Any:
-    return ctx.call("lt", x, ctx.scalar(0, x.dtype))
+    zero = ctx.scalar(0, x.dtype)
+    below = ctx.call("lt", x, zero)
+    if not x.dtype.is_float:
+        return below
+    return ctx.call("or", below, ctx.call("lt", ctx.call("reciprocal", x), zero))  # -0.0
+
+
+def copysign(ctx: Context, a: Any, b: Any) -> Any:
+    dtype = floating(common_type((a, b)))
+    size, sign = ctx.call("abs", ctx.tensor(a, dtype)), ctx.tensor(b, dtype)
+    return ctx.call("where", signbit(ctx, sign), ctx.call("neg", size), size)
+
+
+def round_decimals(ctx: Context, x: Value, decimals: int) -> Any:
+    factor = ctx.scalar(10.0 ** abs(decimals), x.dtype)
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return ctx.call(back, ctx.call("round", ctx.call(there, x, factor)), factor)
+
+
+def erfc(ctx: Context, x: Value) -> Any:
+    x = ctx.cast(x, floating(x.dtype))
+    return ctx.call("sub", ctx.scalar(1, x.dtype), ctx.call("erf", x))
 
 
 def softplus(ctx: Context, x: Value, beta: Any = 1, threshold: Any = 20) -> Any:
@@ -419,6 +440,11 @@ ELEMENTWISE: Final[Table] = {
     "aten.sign.default": sign,
     "aten.sgn.default": sign,
     "aten.signbit.default": signbit,
+    "aten.copysign.Tensor": copysign,
+    "aten.copysign.Scalar": copysign,
+    "aten.round.decimals": round_decimals,
+    "aten.erfc.default": erfc,
+    "aten.special_erfc.default": erfc,
     "aten.atan2.default": float_binary("atan2"),
     "aten.arctan2.default": float_binary("atan2"),
     "aten.hypot.default": hypot,

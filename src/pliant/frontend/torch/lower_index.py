@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.base.dtypes import boolean
+from pliant.base.dtypes import DType, boolean, i64
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of
+from pliant.frontend.torch.lower_shape import slice_axis
+from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
 
 
@@ -114,16 +116,35 @@ def _crop(ctx: Context, source: Value, indices: Value) -> Value:
     )
 
 
-_REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 def scatter_reduce(
     ctx: Context, x: Value, dim: int, indices: Value, source: Any, reduce: str,
     *, include_self: bool = True,
 ) -> Any:  # fmt: skip
-    if reduce not in _REDUCTIONS or not include_self:
-        raise ctx.unsupported(f"scatter_reduce with reduce={reduce!r}, include_self={include_self}")
-    return scatter(_REDUCTIONS[reduce])(ctx, x, dim, indices, source)
+    """Places that nothing is scattered to keep what they have, whatever `include_self` is."""
+    count = None
+    if reduce == "mean" or not include_self:
+        zeros = ctx.call("full", shape=x.shape, value=0, dtype=i64)
+        count = scatter("add")(ctx, zeros, dim, indices, 1)
+    if not include_self:
+        empty = ctx.call("eq", count, ctx.scalar(0, i64))
+        x = ctx.call("where", empty, x, ctx.scalar(_neutral(reduce, x.dtype), x.dtype))
+    result = scatter(_REDUCTIONS[reduce])(ctx, x, dim, indices, source)
+    if reduce != "mean":
+        return result
+    if include_self:
+        count = ctx.call("add", count, ctx.scalar(1, i64))
+    least = ctx.call("max", count, ctx.scalar(1, i64))
+    op = "div" if x.dtype.is_float else "floordiv"
+    return ctx.call(op, result, ctx.cast(least, x.dtype))
+
+
+def _neutral(reduce: str, dtype: DType) -> Any:
+    """What does not change a reduction."""
+    limits = {"amax": dtype.min, "amin": dtype.max}
+    return limits.get(reduce, 1 if reduce == "prod" else 0)
 
 
 def scatter_with(ctx: Context, x: Value, dim: int, indices: Value, source: Any, **kw: Any) -> Any:
@@ -155,23 +176,69 @@ def _index_along(
     return ctx.call("index_put", x, ctx.cast(source, x.dtype), places, accumulate=accumulate)
 
 
+def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Any:
+    """Where the mask holds, the elements of `source` in order."""
+    mask = ctx.call("expand", mask, shape=x.shape) if mask.shape != x.shape else mask
+    taken = ctx.cast(ctx.call("reshape", mask, shape=(_count(x),)), i64)
+    place = ctx.call("cumsum", taken, axis=0, exclusive=True, reverse=False)
+    place = ctx.call("min", place, ctx.tensor(_count(source) - 1, i64))  # past the last True
+    found = ctx.call("reshape", take(ctx, source, place), shape=x.shape)
+    return ctx.call("where", mask, ctx.cast(found, x.dtype), x)
+
+
+def embedding_bag(
+    ctx: Context, weight: Value, indices: Value, offsets: Value, scale: bool = False, mode: int = 0,
+    sparse: bool = False, factors: Value | None = None, last: bool = False,
+    padding: int | None = None,
+) -> Any:  # fmt: skip
+    """Sums, means or maxima of rows; `offsets` say where in `indices` each bag begins."""
+    places, starts = ctx.indices(indices), ctx.indices(offsets)
+    size, bags = places.shape[0], starts.shape[0] - (1 if last else 0)
+    at = ctx.call("iota", size=size, start=0, step=1, dtype=i64)
+    edges = slice_axis(ctx, starts, 0, 0, bags) if last else starts
+    bag = ctx.call("sub", _rank_among(ctx, edges, at, True, i64), ctx.scalar(1, i64))
+    rows = ctx.call("embedding", weight, places)
+    if factors is not None:
+        rows = ctx.call("mul", rows, ctx.call("unsqueeze", factors, axes=(1,)))
+    width = weight.shape[1]
+    into = ctx.call("expand", ctx.call("unsqueeze", bag, axes=(1,)), shape=(size, width))
+    base = ctx.call("full", shape=(bags, width), value=0.0, dtype=weight.dtype)
+    if padding is not None and padding >= 0:
+        raise ctx.unsupported("embedding_bag with a padding index")
+    reduce = ("sum", "mean", "amax")[mode]
+    result = scatter_reduce(ctx, base, 0, into, rows, reduce, include_self=False)
+    return result, None, None, None
+
+
 def masked_select(ctx: Context, *_: Any, **__: Any) -> Any:
     raise ctx.unsupported("its size depends on the data; use torch.where with a fixed size")
 
 
-def searchsorted(ctx: Context, edges: Value, x: Value, right: bool) -> Any:
+def _rank_among(ctx: Context, edges: Value, x: Value, right: bool, dtype: DType) -> Any:
     """How many edges lie before x, counted directly (there are few)."""
     wide = ctx.call("unsqueeze", x, axes=(len(x.shape),))
     edge, value = ctx.promoted(edges, wide)
     before = ctx.call("le" if right else "lt", edge, value)
-    counts = ctx.cast(before, ctx.out_dtype())
-    return ctx.call("sum", counts, axes=(len(x.shape),), keepdims=False)
+    return ctx.call("sum", ctx.cast(before, dtype), axes=(len(x.shape),), keepdims=False)
+
+
+def searchsorted(
+    ctx: Context, edges: Value, x: Any, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Value | None = None,
+) -> Any:  # fmt: skip
+    """`edges` of rank 1 serve all of x; of a higher rank each row of x has its own."""
+    if sorter is not None:
+        edges = gather(ctx, edges, -1, sorter)
+    value = ctx.tensor(x, common_type((edges, x)))
+    if len(edges.shape) > 1:
+        edges = ctx.call("unsqueeze", edges, axes=(len(edges.shape) - 1,))
+    return _rank_among(ctx, edges, value, right or side == "right", ctx.out_dtype())
 
 
 def bucketize(
     ctx: Context, x: Value, edges: Value, *, out_int32: bool = False, right: bool = False
 ) -> Any:
-    return searchsorted(ctx, edges, x, right)
+    return _rank_among(ctx, edges, x, right, ctx.out_dtype())
 
 
 INDEX: Final[Table] = {
@@ -195,6 +262,12 @@ INDEX: Final[Table] = {
     "aten.index_fill.int_Scalar": index_fill,
     "aten.index_fill.int_Tensor": index_fill,
     "aten.bucketize.Tensor": bucketize,
+    "aten.searchsorted.Tensor": searchsorted,
+    "aten.searchsorted.Scalar": searchsorted,
+    "aten.masked_scatter.default": masked_scatter,
+    "aten.embedding_bag.padding_idx": embedding_bag,
+    "aten._embedding_bag.default": embedding_bag,
+    "aten._embedding_bag_forward_only.default": embedding_bag,
     **dict.fromkeys(
         ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
          "aten._unique2.default", "aten.item.default",

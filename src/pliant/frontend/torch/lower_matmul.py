@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import boolean
 from pliant.frontend.torch.context import Context, Table, constant
+from pliant.frontend.torch.lower_reduce import vector_norm
 from pliant.graph.function import Value
 
 
@@ -111,6 +112,13 @@ def inner(ctx: Context, a: Value, b: Value) -> Any:
     return ctx.call("matmul", a, turned)
 
 
+def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) -> Any:
+    """cdist: norms of the differences of all rows of `a` and `b`."""
+    left = ctx.call("unsqueeze", a, axes=(len(a.shape) - 1,))
+    right = ctx.call("unsqueeze", b, axes=(len(b.shape) - 2,))
+    return vector_norm(ctx, ctx.call("sub", left, right), p, -1)
+
+
 MATMUL: Final[Table] = {
     "aten.linear.default": linear,
     "aten.matmul.default": matmul,
@@ -127,6 +135,8 @@ MATMUL: Final[Table] = {
     "aten.outer.default": outer,
     "aten.ger.default": outer,
     "aten.einsum.default": einsum,
+    "aten.cdist.default": distances,
+    "aten._cdist_forward.default": distances,
     "aten.chain_matmul.default": chained,
     "aten.linalg_multi_dot.default": chained,
     "aten.scaled_dot_product_attention.default": scaled_dot_product_attention,

@@ -15,7 +15,7 @@ from pliant.frontend.torch.context import (
     constant,
     dtype_of,
 )  # fmt: skip
-from pliant.frontend.torch.lower_shape import flatten, to_shape
+from pliant.frontend.torch.lower_shape import flatten, slice_axis, to_shape
 from pliant.frontend.torch.promote import floating
 from pliant.graph.function import Value
 from pliant.sym.expr import as_int
@@ -206,6 +206,35 @@ def topk(
     return ctx.call("topk", x, k=k, axis=axis, largest=largest, sorted=sorted)
 
 
+def kth_value(ctx: Context, x: Value, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest along a dimension, counted from 1, and where it is."""
+    if not x.shape:
+        return x, ctx.scalar(0, i64)
+    axis = axis_of(dim, len(x.shape))
+    at = as_int(k) - 1
+    picked = [
+        slice_axis(ctx, t, axis, at, at + 1)
+        for t in ctx.call("sort", x, axis=axis, descending=False, stable=True)
+    ]
+    return tuple(t if keepdim else ctx.call("squeeze", t, axes=(axis,)) for t in picked)
+
+
+def median(ctx: Context, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
+    """The lower median along a dimension, and where it is; NaN where there is one."""
+    axis = axis_of(dim, len(x.shape))
+    size = x.shape[axis] if x.shape else as_int(1)
+    values, at = kth_value(ctx, x, (size + 1) // 2, dim, keepdim)
+    if not x.dtype.is_float or not x.shape:
+        return values, at
+    odd = ctx.call("any", ctx.call("isnan", x), axes=(axis,), keepdims=keepdim)
+    values = ctx.call("where", odd, ctx.scalar(math.nan, x.dtype), values)
+    return values, ctx.call("where", odd, arg_extreme("argmax")(ctx, x, dim, keepdim), at)
+
+
+def median_of_all(ctx: Context, x: Value) -> Any:
+    return median(ctx, flatten(ctx, x))[0]
+
+
 def softmax(op: str) -> Lowering:
     def lower(ctx: Context, x: Value, dim: int, dtype: Any = None) -> Any:
         to: DType = dtype_of(dtype, x.dtype if x.dtype.is_float else floating(x.dtype))
@@ -281,6 +310,9 @@ REDUCE: Final[Table] = {
     "aten.argsort.default": argsort,
     "aten.argsort.stable": argsort_stable,
     "aten.topk.default": topk,
+    "aten.kthvalue.default": kth_value,
+    "aten.median.dim": median,
+    "aten.median.default": median_of_all,
     "aten.softmax.int": softmax("softmax"),
     "aten.log_softmax.int": softmax("log_softmax"),
     "aten._softmax.default": raw_softmax("softmax"),

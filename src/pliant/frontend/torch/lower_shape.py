@@ -289,6 +289,11 @@ def split(ctx: Context, x: Value, _sizes: Any, dim: int = 0) -> Any:
     return ctx.call("split", x, sizes=sizes, axis=axis)
 
 
+def split_fixed(dim: int) -> Any:
+    """hsplit, vsplit, dsplit: along a dimension of their own."""
+    return lambda ctx, x, sizes: split(ctx, x, sizes, dim if len(x.shape) > 1 else 0)
+
+
 def unbind(ctx: Context, x: Value, dim: int = 0) -> Any:
     axis = axis_of(dim, len(x.shape))
     return tuple(select(ctx, x, axis, k) for k in range(len(ctx.meta())))
@@ -488,6 +493,11 @@ SHAPE: Final[Table] = {
     "aten.chunk.default": split,
     "aten.tensor_split.sections": split,
     "aten.tensor_split.indices": split,
+    **{
+        f"aten.{name}split.{overload}": split_fixed(dim)
+        for name, dim in (("h", 1), ("v", 0), ("d", 2))
+        for overload in ("int", "array")
+    },
     "aten.unsafe_split.Tensor": split,
     "aten.unsafe_chunk.default": split,
     "aten.unbind.int": unbind,

@@ -17,8 +17,14 @@ class Naming:
     """The integer of each torch symbol, what is known of it, and the shapes of the inputs."""
 
     def __init__(
-        self, declared: Mapping[str, Dim], ranges: Mapping[Any, Any], bounded: Collection[str] = ()
+        self,
+        declared: Mapping[str, Dim],
+        ranges: Mapping[Any, Any],
+        bounded: Collection[str] = (),
+        unbounded: Collection[str] = (),
     ) -> None:
+        """`bounded` symbols have a range that the model asks for, `unbounded` ones one that does
+        not matter."""
         self.dims: dict[str, Dim] = {}
         self.equalities: list[tuple[Int, Int]] = []
         self.shapes: dict[str, tuple[Int, ...]] = {}
@@ -26,6 +32,7 @@ class Naming:
         self._declared = declared
         self._ranges = {str(k): v for k, v in ranges.items()}
         self._bounded = bounded
+        self._unbounded = unbounded
         self._of: dict[str, Int] = {}
 
     def read(self, tensors: Sequence[tuple[str, Any, Mapping[int, Request]]]) -> None:
@@ -81,8 +88,9 @@ class Naming:
     def _range(self, symbol: str) -> Dim:
         """Torch's range. Its lower end is an assumption of tracing unless the model's code asks."""
         found = self._ranges.get(symbol)
-        if found is None:
+        if found is None or symbol in self._unbounded:
             return Dim()
         low = int(found.lower) if symbol in self._bounded and found.lower.is_Integer else 0
+        low = low if low > 2 else 0  # torch assumes 2 by itself; small sizes are tried
         high = int(found.upper) if found.upper.is_Integer else None
         return Dim(low, high if high is not None and high < 1 << 62 else None)

@@ -26,6 +26,10 @@ class Symbols:
         self._names = dict(names)
         self._memo: dict[Any, Int] = {}
 
+    def define(self, name: str, value: Int) -> None:
+        """Say what a symbol of torch's is, if that is not known yet."""
+        self._names.setdefault(name, value)
+
     def of(self, size: Any) -> Int:
         """The integer that a SymInt, a sympy expression or a number stands for."""
         if isinstance(size, int):
@@ -74,7 +78,7 @@ class Symbols:
             return found
         if name.startswith(("u", "f", "z")):
             raise UnsupportedError(
-                f"a size ({name}) depends on the values of a tensor (nonzero, item(), boolean "
+                f"a number ({name}) depends on the values of a tensor (nonzero, item(), boolean "
                 "masks); make it depend on shapes only"
             )
         return var(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -70,11 +71,13 @@ def _keys(kind: Any, context: Any, count: int) -> list[Any] | None:
     """The names of the children of a container that has names."""
     if isinstance(kind, type) and issubclass(kind, tuple):
         return None
-    if isinstance(context, list) and len(context) == count:
-        return list(context)
-    if isinstance(context, list) and context and isinstance(context[0], list):
-        return list(context[0]) if len(context[0]) == count else None
-    return None
+    if kind is dict or kind in (OrderedDict, defaultdict):
+        return list(context) if kind is not defaultdict else list(context[1])
+    named = context if isinstance(context, list) else []
+    if named and isinstance(named[0], list):  # names of the children, and of what is None
+        named = named[0]
+    fits = len(named) == count and all(isinstance(k, str) for k in named)
+    return list(named) if fits else None
 
 
 def _paths(template: Template) -> Iterator[tuple[tuple[str | int, ...], int]]:

@@ -1,0 +1,173 @@
+"""Where a traced graph does not do what the model does: tried by running both.
+
+if x.shape[0] == 1: …      the trace holds the other branch: sizes below 2 are refused
+if n % 4: x = pad(x)       the trace pads; by nothing where n is a multiple of 4: no restriction
+if n > 16: …               a trace at 5 is wrong beyond 16: refused there
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from pliant.frontend.torch.dims import Leaf
+from pliant.frontend.torch.examples import example_sizes, groups, key_of, resized
+from pliant.frontend.torch.guards import demands, limits
+
+_SAMPLES = 2
+"""At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model, its example and its trace."""
+
+    model: torch.nn.Module
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    leaves: Sequence[Leaf]
+    program: ExportedProgram
+
+    @property
+    def possible(self) -> bool:
+        """Whether the model can be run on the example."""
+        return _is_real(self.leaves)
+
+    def least(self) -> dict[str, int]:
+        """The least size of each dim at whose sizes 0 and 1 the model computes something else."""
+        known = {k: dim for k, (dim, _) in groups(self.leaves).items() if dim.multiple == 1}
+        found: dict[str, int] = {}
+        for size in (0, 1):
+            names = [k for k, dim in known.items() if dim.min <= size]
+            if not names or self.verdict(dict.fromkeys(names, size)) != "differs":
+                continue
+            for name in names:
+                if self.verdict({name: size}) == "differs":
+                    found[name] = size + 1
+        return found
+
+    def needless(self) -> frozenset[Any]:
+        """The guards and limits of sizes beyond which the graph is right as well."""
+        asked = (*demands(self.program), *limits(self.program))
+        return frozenset(g for g in asked if self._is_needless(g))
+
+    def _is_needless(self, guard: Any) -> bool:
+        tried = 0
+        for sizes in itertools.islice(self._beyond(guard), _SAMPLES):
+            if self.verdict(sizes) != "agrees":
+                return False
+            tried += 1
+        return tried > 0
+
+    def _beyond(self, guard: Any) -> Iterator[dict[str, int]]:
+        """Sizes that a guard excludes; one symbol is changed at a time."""
+        keys, now = self._symbols()
+        symbols = sorted(guard.free_symbols, key=str)
+        if any(s.name not in keys for s in symbols):
+            return
+        known = {k: dim for k, (dim, _) in groups(self.leaves).items()}
+        numbers = [int(n) for n in guard.atoms() if n.is_Integer and 0 < n < 1 << 12]
+        near = [n + d for n in numbers for d in (-1, 0, 1)]
+        for symbol in symbols:
+            others = {s: now[s.name] for s in symbols if s is not symbol}
+            dims = [known[k] for k in keys[symbol.name]]
+            for size in dict.fromkeys([*others.values(), *near, *range(2, 34)]):
+                legal = all(d.min <= size and (d.max is None or size <= d.max) and
+                            size % d.multiple == 0 for d in dims)  # fmt: skip
+                if legal and size >= 2 and guard.subs({symbol: size, **others}) == False:  # noqa: E712
+                    yield dict.fromkeys(keys[symbol.name], size)
+
+    def _symbols(self) -> tuple[dict[str, list[str]], dict[str, int]]:
+        """The dims that each of torch's symbols is, and its size in the example."""
+        signature = self.program.graph_signature.input_specs
+        names = [s.arg.name for s in signature if s.kind is InputKind.USER_INPUT]
+        values = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
+        fresh = example_sizes(self.leaves)
+        keys: dict[str, list[str]] = {}
+        now: dict[str, int] = {}
+        for leaf, name in zip(self.leaves, names, strict=True):
+            for axis in leaf.requests:
+                size = values[name].shape[axis]
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    key, symbol = key_of(leaf, axis), size.node.expr.name
+                    keys.setdefault(symbol, []).append(key)
+                    now[symbol] = fresh.get(key, int(leaf.value.shape[axis]))
+        return keys, now
+
+    def verdict(self, sizes: Mapping[str, int]) -> str:
+        """How graph and model compare there: "agrees", "differs", or the model "refuses" it."""
+        wanted = {**example_sizes(self.leaves), **sizes}
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                args, kwargs = resized(self.args, self.kwargs, self.leaves, wanted)
+                inputs = [x.clone() if isinstance(x, torch.Tensor) else x
+                          for x in pytree.tree_leaves((args, kwargs))]  # fmt: skip
+                expected = pytree.tree_leaves(self.model(*args, **kwargs))
+            except Exception:  # whatever the model raises: the size is not legal
+                return "refuses"
+            try:
+                found = run_graph(self.program, inputs)
+            except Exception:  # as above: torch's operators raise many kinds
+                return "differs"
+        same = len(found) == len(expected) and all(map(_is_close, found, expected))
+        return "agrees" if same else "differs"
+
+
+def _is_real(leaves: Iterable[Leaf]) -> bool:
+    tensors = [leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
+    return all(type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
+
+
+class _Unchecked(torch.fx.Interpreter):
+    """Runs a graph as importing reads it, and without the assertions about sizes."""
+
+    def run_node(self, n: Node) -> Any:
+        if str(n.target).startswith(("aten._assert", "aten.sym_constrain")):
+            return None
+        if str(n.target).startswith("aten.squeeze") and isinstance(n.args[0], Node):
+            return self._squeezed(n, n.args[0])
+        return super().run_node(n)
+
+    def _squeezed(self, n: Node, source: Node) -> Any:
+        """A dim that may be 1 stays, as it does in what is imported."""
+        x = self.env[source]
+        given = n.args[1] if len(n.args) > 1 else list(range(x.ndim))
+        dims = given if isinstance(given, list | tuple) else [given]
+        sizes = source.meta["val"].shape
+        return x.squeeze([d for d in dims if isinstance(sizes[d], int)]) if x.ndim else x
+
+
+def run_graph(program: ExportedProgram, inputs: Sequence[Any]) -> list[Any]:
+    """The exported graph on these leaves of the arguments."""
+    values = iter(inputs)
+    everything: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            everything.append(next(values))
+        elif spec.target in program.constants:
+            everything.append(program.constants[spec.target])
+        else:
+            everything.append(program.state_dict[str(spec.target)])
+    return list(_Unchecked(program.graph_module).run(*everything))
+
+
+def _is_close(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return bool(a == b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not a.dtype.is_floating_point:
+        return bool(torch.equal(a, b))
+    finite = b[b.isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 1.0
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-4 * max(scale, 1e-3), equal_nan=True)
