@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node
@@ -113,17 +114,16 @@ class _Walk:
                 yield from self.invoke(s, c)
 
     def block(self, s: Block, c: _Context) -> Iterator[Access]:
-        given = bindings_of(s)
-        where = tuple(subst(w, given) for w in conjuncts(s.where))
+        where, init, body = _in_loops(s)
         for w in where:
             yield from self.expr(w, c)
         own = frozenset[Buffer]()
         if any(i.kind == "R" for i in s.iters) and is_commutative(s):
             own = frozenset(x.buffer for x in _stores(s.body))
         inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
-        if s.init is not None:
-            yield from self.statement(subst(s.init, given), inner)
-        yield from self.statement(subst(s.body, given), inner)
+        if init is not None:
+            yield from self.statement(init, inner)
+        yield from self.statement(body, inner)
 
     def invoke(self, s: Invoke, c: _Context) -> Iterator[Access]:
         meaning = self.invoked(s)
@@ -175,6 +175,20 @@ class _Walk:
 
 
 _NOTHING = Seq(())
+_Parts = tuple[tuple[Expr, ...], Stmt | None, Stmt]
+_IN_LOOPS: WeakKeyDictionary[Block, _Parts] = WeakKeyDictionary()
+
+
+def _in_loops(s: Block) -> _Parts:
+    """Conditions, init and body in terms of loops. Blocks are asked for their accesses many times
+    while one is scheduled."""
+    found = _IN_LOOPS.get(s)
+    if found is None:
+        given = bindings_of(s)
+        where = tuple(subst(w, given) for w in conjuncts(s.where))
+        init = None if s.init is None else subst(s.init, given)
+        found = _IN_LOOPS[s] = where, init, subst(s.body, given)
+    return found
 
 
 def _stores(s: Stmt) -> Iterator[Store]:
