@@ -129,7 +129,6 @@ def test_shapes_without_names_to_compare_demand_nothing() -> None:
         ("reshape", (x,), {"shape": (var("b") * var("s"), 2, 4)}),
         ("layer_norm", (x, tensor(8), tensor(8)), {"axes_from": 2, "eps": 1e-5}),
         (
-        (
             "conv",
             (tensor("n", 3, 8, 9), tensor(4, 3, 3, 3)),
             {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1), "groups": 1},

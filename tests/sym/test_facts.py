@@ -148,6 +148,35 @@ def test_tiles_stay_inside() -> None:
     assert facts.le(16 * t + 16, n + 15)
 
 
+def test_quotients_of_products_stay_below() -> None:
+    facts = scene()
+    facts.declare_index("f", n * m)
+    assert facts.lt(var("f") // m, n)
+    assert not facts.lt(var("f") // m, n - 1)
+
+
+def test_definitions_are_known_by_their_bounds() -> None:
+    facts = scene()
+    facts.define("blocks", n // 16)
+    facts.define("rest", minimum(n, 7))
+    assert facts.le(16 * var("blocks"), n)
+    assert facts.le(var("rest"), 7) and facts.le(var("rest"), n) and facts.positive(var("rest"))
+    assert facts.simplify(var("blocks") + n // 16) == var("blocks") + n // 16  # replaced nowhere
+
+
+def test_answers_get_better_with_facts() -> None:
+    facts = scene()
+    assert not facts.le(x, 5)
+    assert facts.bounds(x + y) == (None, None)
+    inner = facts.copy()
+    inner.declare("x", min=0, max=5)
+    assert inner.le(x, 5) and not facts.le(x, 5)
+    inner.assume_le(y, 2)
+    assert inner.bounds(x + y) == (None, 7)
+    inner.declare("x", min=0, max=9)
+    assert not inner.le(x, 5)
+
+
 def test_equalities() -> None:
     facts = Facts()
     facts.declare("n", min=2, likely=(7,))

@@ -14,6 +14,7 @@ from functools import reduce
 
 from pliant.loop.stmt import For
 from pliant.sym.atoms import (
+    HAS_EXTREME,
     ONE,
     Atom,
     DivAtom,
@@ -160,22 +161,24 @@ def declare_loops(facts: Facts, loops: Iterable[For]) -> Facts:
     inside = facts.copy()
     for loop in loops:
         inside.declare_index(loop.var, loop.extent)
-        if not inside.positive(loop.extent):
-            try:
-                for part in _implied(loop.extent, inside):
-                    inside.assume_le(1, part)
-            except ValueError:  # the loop never runs: anything holds inside
-                continue
+        try:
+            for part in _implied(loop.extent, inside):
+                inside.assume_le(1, part)
+        except ValueError:  # the loop never runs: anything holds inside
+            continue
     return inside
 
 
 def _implied(x: Int, facts: Facts) -> list[Int]:
-    """Integers that are at least 1 if `x` is: of n*m + n that is n and m + 1; of (n + 7)//8, n."""
+    """Integers that are at least 1 if `x` is, and of use: of n*m + n that is n and m + 1; of
+    (n + 7)//8 it is n. The extents of clipped tiles tell nothing of the sizes."""
     lead, *others = x.pairs or ((ONE, 0),)
     if isinstance(lead[0].atom, DivAtom) and lead[1] == 1 and all(m is ONE for m, _ in others):
         num, den = lead[0].atom.num, lead[0].atom.den
         more = x - x.make({lead[0]: 1})
-        return [x, num - (1 - more) * den + 1]
+        x = num - (1 - more) * den + 1
+    if x.flags & HAS_EXTREME:
+        return []
     shared = reduce(common, (mono for mono, _ in x.pairs)) if x.pairs else ONE
     parts = [x.make({monomial(((atom, 1),)): 1}) for atom, _ in shared.factors]
     if not parts or not all(facts.nonneg(p) for p in parts):

@@ -77,8 +77,7 @@ class _Hoist:
 def _knowing(facts: Facts, bound: list[tuple[str, Int]]) -> Facts:
     inside = facts.copy()
     for name, value in bound:
-        low, high = inside.bounds(value)
-        inside.declare(name, min=low, max=high)
+        inside.define(name, value, relations=False)
     return inside
 
 

@@ -46,8 +46,9 @@ def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
     chain = [s for s in path[-len(loops) :] if isinstance(s, For)]
     if [c.var for c in chain] != list(loops):
         raise SchedulingError("fuse", place, "they do not follow each other from outer to inner")
+    all_parallel = all(loop.kind == "parallel" for loop in chain)
     for loop in chain:
-        if loop.kind != "parallel" or chain[0].kind != "parallel":
+        if not all_parallel:
             require_serial("fuse", loop)
         if loop.extent.is_const and loop.extent.value < 1:
             raise SchedulingError("fuse", place, f"{loop.var} never runs")

@@ -23,8 +23,8 @@ def name_size(p: Program, name: str, value: IntLike) -> Program:
     number that it can be, which keeps what is made of it short."""
     size = as_int(value)
     check_name_size(p, name, size)
-    low, high = p.facts.bounds(size)
     facts = p.facts.copy()
+    low, high = facts.bounds(size)
     facts.declare(name, min=low, max=high)
     body = _after_names(p.function.body, name, size)
     return replace(p.with_body(body), facts=facts, scopes={})

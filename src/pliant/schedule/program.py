@@ -175,12 +175,14 @@ class Program:
 
     def inside(self, path: tuple[Stmt, ...]) -> Facts:
         """What holds below the loops of `path`. Not to be added to: make a copy for that."""
-        loops = [s for s in path if isinstance(s, For)]
-        key = tuple((s.var, s.extent) for s in loops)
-        found = self.scopes.get(key)
-        if found is None:
-            found = self.scopes[key] = declare_loops(self.facts, loops)
-        return found
+        scope, key = self.facts, ()
+        for loop in path:
+            if isinstance(loop, For):
+                key = (*key, loop.var, loop.extent)
+                outer, found = scope, self.scopes.get(key)
+                scope = declare_loops(outer, [loop]) if found is None else found
+                self.scopes[key] = scope
+        return scope
 
     def names(self) -> Names:
         """Names in use, to make new ones."""

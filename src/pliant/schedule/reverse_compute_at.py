@@ -18,11 +18,19 @@ from pliant.loop.rewrite import int_names, replace_at
 from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, common_loops, is_leaf, only_domain, unconditional
+from pliant.schedule.flow import (
+    Flow,
+    common_loops,
+    is_leaf,
+    only_domain,
+    unconditional,
+    writes_all,
+)
 from pliant.schedule.nest import check_marked_loops, inner_accesses
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.schedule.region_nest import region_nest
 from pliant.sym.expr import Int
+from pliant.sym.facts import Facts
 
 
 @primitive
@@ -165,12 +173,29 @@ def _ranges(
         names = [u[0] for u in used if u is not None and u[0]]
         if len(set(names)) < len(names):
             raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
-        if not load.where:
+        if not load.where or _reaches_all(p, target, load, used, facts):
             whole.append(set(names))
     # Else some of its elements might belong to no iteration.
     if not any(names >= ranges.keys() for names in whole):
         raise refuse("no input made under the loop is read for each of its elements")
     return ranges
+
+
+def _reaches_all(
+    p: Program, target: Block, load: Access, used: Sequence[tuple[str, Int] | None], facts: Facts
+) -> bool:
+    """Whether what is made for the load covers the domain of the iterators that it reads at, so
+    that each element belongs to an iteration although not all of them read."""
+    extents = {i.var: i.extent for i in target.iters}
+    for at, extent in zip(used, load.buffer.shape, strict=True):
+        if at is None or (at[0] and not facts.equal(extents[at[0]], extent)) or at[1] != 0:
+            return False
+    writers = {w.block for w in Flow(p).writers(load.buffer)}
+    blocks = [p.block(w) for w in writers if w]
+    return len(blocks) == len(writers) and any(
+        writes_all(b, load.buffer, p.inside(p.block_path("reverse_compute_at", b.name)))
+        for b in blocks
+    )
 
 
 def _single(index: Int | None, iters: set[str]) -> tuple[str, Int] | None:

@@ -20,7 +20,16 @@ from functools import reduce
 from math import gcd, lcm
 from operator import mul
 
-from pliant.sym.atoms import ONE, MaxAtom, MinAtom, ModAtom, VarAtom, common, monomial
+from pliant.sym.atoms import (
+    ONE,
+    DivAtom,
+    MaxAtom,
+    MinAtom,
+    ModAtom,
+    VarAtom,
+    common,
+    monomial,
+)
 from pliant.sym.divide import exact_quotient
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.intervals import interval
@@ -49,6 +58,25 @@ class Facts:
 
     # ---- assuming
 
+    def define(self, name: str, value: IntLike, *, relations: bool = True) -> None:
+        """`name`, of which nothing was known, is `value`: its range is known from now on and, with
+        `relations`, the bounds that a quotient, a remainder or an extreme has. Unlike
+        `assume_equal` it replaces the name nowhere, so that what is asked of it stays short."""
+        x = as_int(value)
+        low, high = interval(self._store, x)
+        self.declare(name, min=low, max=high)
+        match x.sole_atom if relations else None:
+            case DivAtom(num, den):
+                self.assume_le(den * var(name), num)
+            case ModAtom(_, den) if not den.is_const:
+                self.assume_lt(var(name), den)
+            case MinAtom(args):
+                for arg in args:
+                    self.assume_le(var(name), arg)
+            case MaxAtom(args):
+                for arg in args:
+                    self.assume_le(arg, var(name))
+
     def declare(
         self,
         name: str,
@@ -72,7 +100,7 @@ class Facts:
         if is_new:
             store.forget_about(name)
         else:
-            store.forget()
+            store.forget_all()
         if name in store.values:
             self._inherit(store.values[name], store.dims[name], store.uppers.pop(name, None))
 

@@ -67,9 +67,15 @@ class FactStore:
     """Variables whose range is being computed: guards against bounds that refer to each other."""
 
     def forget(self) -> None:
-        """Drop the answers, after a fact was added."""
-        for memory in (self.intervals, self.lowers, self.signs, self.simplified):
+        """Drop the answers that may get better, after a fact was added: what is proved stays so."""
+        for memory in (self.intervals, self.lowers, self.simplified):
             memory.clear()
+        self.signs = {x: True for x, proved in self.signs.items() if proved}
+
+    def forget_all(self) -> None:
+        """Drop all answers, after a fact was replaced."""
+        self.signs = {}
+        self.forget()
 
     def forget_about(self, name: str) -> None:
         """Drop the answers that mention a variable, after the first fact about it was added."""
@@ -90,7 +96,7 @@ class FactStore:
         )
 
     def copy(self) -> FactStore:
-        """An independent store with the same facts."""
+        """An independent store with the same facts, and their answers so far."""
         return FactStore(
             dict(self.dims),
             dict(self.uppers),
@@ -99,6 +105,10 @@ class FactStore:
             list(self.nonneg),
             list(self.multiples),
             dict(self.pinned),
+            dict(self.intervals),
+            dict(self.lowers),
+            dict(self.signs),
+            dict(self.simplified),
         )
 
     def put(self, name: str, dim: Dim) -> None:

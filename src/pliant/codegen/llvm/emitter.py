@@ -393,7 +393,9 @@ class Emitter:
         v = exprs.emit(self, value)
         if variable.dtype is i64 and v.lanes == 1:
             self._sizes[variable.name] = v.text
-            if isinstance(value, Index):
+            if isinstance(value, Index) and value.int_.flags:
+                self.facts.define(variable.name, value.int_)
+            elif isinstance(value, Index):
                 self.facts.assume_equal(var(variable.name), value.int_)
         else:
             self._vars[variable.name] = v
