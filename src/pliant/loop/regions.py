@@ -133,9 +133,9 @@ class _Walk:
         if any(i.kind == "R" for i in s.iters) and is_commutative(s):
             own = frozenset(x.buffer for x in _stores(s.body))
         inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
-        if init is not None:
-            yield from self.statement(init, inner)
-        yield from self.statement(body, inner)
+        if s.init is not None:
+            yield from self.statement(subst(s.init, given), inner)
+        yield from self.statement(subst(s.body, given), inner)
 
     def invoke(self, s: Invoke, c: _Context) -> Iterator[Access]:
         meaning = self.invoked(s)
