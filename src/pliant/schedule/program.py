@@ -175,8 +175,7 @@ class Program:
 
     def inside(self, path: tuple[Stmt, ...]) -> Facts:
         """What holds below the loops of `path`. Not to be added to: make a copy for that."""
-        scope = self.facts
-        key: tuple[Any, ...] = ()
+        scope, key = self.facts, tuple[Hashable, ...]()
         for loop in path:
             if isinstance(loop, For):
                 key = (*key, loop.var, loop.extent)
