@@ -37,6 +37,14 @@ def chain(b: Builder, x: Value, nodes: int) -> Value:
     return x
 
 
+def shared(b: Builder, x: Value, nodes: int) -> Value:
+    """Every value is read several times, in the same kernel."""
+    for _ in range(nodes // 3):
+        t = b.call("tanh", x)
+        x = b.call("add", b.call("mul", x, t), t)
+    return x
+
+
 def wide(b: Builder, x: Value, nodes: int) -> Value:
     """Half of the nodes side by side, then their sum."""
     values = [b.call("mul", x, b.scalar(float(k), f32)) for k in range(nodes // 2)]
@@ -100,7 +108,7 @@ def onnx_residual(nodes: int) -> Any:
 
 CASES: dict[str, Callable[[int], Any]] = {
     body.__name__: lambda nodes, body=body: graph_of(body, nodes)
-    for body in (chain, wide, residual, deep_concat, wide_concat)
+    for body in (chain, shared, wide, residual, deep_concat, wide_concat)
 } | {"onnx_residual": onnx_residual}
 
 

@@ -160,9 +160,11 @@ def test_compile_writes_stages(cli: Run, model: Path, tmp_path: Path) -> None:
     made = cli("compile", model, "-o", "m.so", "--emit", "graph,host,asm", "--numerics", "strict")
     assert (made.returncode, made.stdout) == (0, "m.so\nm.stages\n")
     names = sorted(p.name for p in (tmp_path / "m.stages").iterdir())
-    assert {"00_import.py", "06_groups.py", "07_host.py", "weights.npz"} < set(names)
+    (groups,) = [n for n in names if n.endswith("_groups.py")]
+    assert names[0] == "00_import.py" and names[-1] == "weights.npz"
+    assert any(n.endswith("_host.py") for n in names)
     assert names[-2].endswith(".s") and not any("kernels" in n or n.endswith(".ll") for n in names)
-    again = cli("compile", "m.stages/06_groups.py", "-o", "n.so")
+    again = cli("compile", f"m.stages/{groups}", "-o", "n.so")
     assert (again.returncode, again.stdout) == (0, "n.so\n")
     wrong = cli("compile", model, "--emit", "loop,poem")
     assert wrong.returncode == 2 and "'poem' is no kind of stage" in wrong.stderr
