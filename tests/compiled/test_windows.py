@@ -56,8 +56,11 @@ def test_nothing_to_slide_over() -> None:
     f = pliant.compile(
         Apply(fn), (tensor(3, 5, 6, 7),), dynamic_shapes=(({0: "n", 2: "h", 3: "w"},),)
     )
-    for h, w in ((0, 3), (3, 0), (0, 0), (1, 1)):
-        assert f(tensor(2, 5, h, w)).shape == (2, 5, h, w)
+    assert f(tensor(0, 5, 4, 4)).shape == (0, 5, 4, 4)
+    assert f(tensor(2, 5, 1, 1)).shape == (2, 5, 1, 1)
+    for h, w in ((0, 3), (3, 0), (0, 0)):  # as torch does
+        with pytest.raises(pliant.ShapeError, match="the window is larger"):
+            f(tensor(2, 5, h, w))
 
 
 @pytest.mark.parametrize("rank", [1, 3])

@@ -99,7 +99,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
         {"target": "z80"}, UnsupportedError,
         "no target 'z80'; there are: native, x86-64, x86-64-avx2, x86-64-avx512",
     ),
-    "numerics": ({"numerics": "quick"}, InvalidModelError, "numerics must be 'fast', not 'quick'"),
+    "numerics": (
+        {"numerics": "quick"},
+        InvalidModelError,
+        "numerics must be one of fast, strict, batch_invariant, not 'quick'",
+    ),
     "precision": (
         {"precision": "int8"}, UnsupportedError,
         "precision='int8' is not available yet; leave it None",

@@ -101,7 +101,7 @@ def test_products_are_scheduled(name: str, constant: bool) -> None:
     found = launches(name, constant)
     assert found
     for launch in found:
-        p, q = start(launch.spec, MM.intrinsics), contraction_recipe(launch.spec, MM)
+        p, q = start(launch.spec, intrinsics=MM.intrinsics), contraction_recipe(launch.spec, MM)
         cases = [[x.eval(given) for x in launch.sizes] for given in LAYERS[name][3]]
         same(p, q, cases, {MM.symbol: MM.intrinsics[0].semantics})
         (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]

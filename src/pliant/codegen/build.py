@@ -44,11 +44,7 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
     mk = micro_kernel(t, spec.numerics)
     mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
-    made = schedule(spec, t.lanes(32), mm)
-    notes = dict(made.notes)
-    if spec.numerics != "fast":
-        notes["numerics"] = spec.numerics
-    return made.replace(name=symbol, notes=tuple(notes.items()))
+    return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 
 def kernel_text(f: Function) -> tuple[str, tuple[Site, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from pliant.ir.expr import Load
 from pliant.ir.node import Node, transform
@@ -37,4 +38,7 @@ def start(
     first = [made[n] for n in (order or made)]
     f = unscheduled("kernel", [made[n] for n in spec.outputs], inputs, spec.sizes, layouts, first)
     outputs = tuple(b.name for b in f.buffers[len(inputs) :])
-    return program(f.replace(notes=(("noalias", outputs),)), intrinsics=intrinsics)
+    notes: tuple[tuple[str, Any], ...] = (("noalias", outputs),)
+    if spec.numerics != "fast":
+        notes = (*notes, ("numerics", spec.numerics))
+    return program(f.replace(notes=notes), intrinsics=intrinsics)
