@@ -24,7 +24,7 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge"
+    "set_scope pad_block merge merge transform_block stage_operand cache_index"
 ).split()
 
 
@@ -51,6 +51,19 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block,), {"keep": draw(st.booleans())}
         case "parallel" | "vectorize" | "unroll" | "rfactor" | "blockize" | "add_unit_loop":
             return (loop,), {}
+        case "transform_block":
+            rank = len(p.block(block).iters) if p.blocks else 0
+            at = [var(f"_{d}") for d in range(rank)]
+            fused = [at[0] * p.block(block).iters[1].extent + at[1], *at[2:]] if rank > 1 else at
+            return (block, draw(st.sampled_from([tuple(reversed(at)), tuple(fused)]))), {}
+        case "stage_operand":
+            return (block, draw(st.sampled_from(buffers))), {}
+        case "cache_index":
+            *table, along = around or ["none"]
+            first = draw(st.integers(0, max(len(table) - 1, 0)))
+            at_loop = table[first] if table else along
+            inner = tuple(draw(st.permutations(table[first + 1 :])))
+            return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
         case "compute_at" | "reverse_compute_at":
             return (block, loop), {}
         case "decompose_reduction":

@@ -151,7 +151,7 @@ def _solve(known: list[Int], ranges: Mapping[str, Int], facts: Facts) -> frozens
             found |= dict.fromkeys(_digits(x, {n: ranges[n] for n in open_names}, found, facts))
         open_names = {n for n in open_names if var(n) not in found}
         for part in found:
-            numbers |= dict.fromkeys(_rejoined(part, found))
+            numbers |= dict.fromkeys(_rejoined(part, found, numbers))
         if before == (len(found), len(numbers), len(open_names)):
             return frozenset(set(ranges) - open_names)
 
@@ -185,11 +185,24 @@ def _top_term(
     return None
 
 
-def _rejoined(part: Int, found: Collection[Int]) -> list[Int]:
-    """Numbers whose quotient and remainder by the same divisor are both known now."""
+def _rejoined(part: Int, found: Collection[Int], numbers: Collection[Int]) -> list[Int]:
+    """Numbers whose quotient and remainder by the same divisor are both known now.
+
+    The quotient may have been written with its multiples outside: (8*o + i)//6 is
+    o + (2*o + i)//6, and (8*o + i)%6 is (2*o + i)%6.
+    """
     atom = part.sole_atom
     if isinstance(atom, DivAtom) and atom.num % atom.den in found:
         return [atom.num]
-    if isinstance(atom, ModAtom) and atom.num // atom.den in found:
+    if not isinstance(atom, ModAtom):
+        return []
+    quotient = atom.num // atom.den
+    if quotient in found:
         return [atom.num]
-    return []
+    if not isinstance(quotient.sole_atom, DivAtom):
+        return []
+    return [
+        atom.den * y + part
+        for y in list(numbers)
+        if y is not quotient and any(c == 1 and t is quotient for c, t in _terms(y, y.names))
+    ]

@@ -54,15 +54,15 @@ def split(
     names, n, facts = p.names(), target.extent, p.inside(path[:-1])
     outer, inner = names.variable(f"{loop}_0"), names.variable(f"{loop}_1")
     exact = facts.divisible(n, f)
-    at = var(inner) if facts.le(n, f) else var(outer) * f + var(inner)
+    trips = facts.simplify(n // f if tail == "peel" else ceildiv(n, f))
+    at = var(inner) if trips == 1 else var(outer) * f + var(inner)
     body = subst(target.body, {loop: at})
     if tail == "mask" and not exact:
         body = guard(body, less(at, n))
-    trips = n // f if tail == "peel" else ceildiv(n, f)
     run = f
     if tail == "clip" and not exact:
-        run = n if facts.le(n, f) else minimum(f, n - var(outer) * f)
-    main = For(outer, facts.simplify(trips), For(inner, run, body))
+        run = n if trips == 1 else minimum(f, n - var(outer) * f)
+    main = For(outer, trips, For(inner, run, body))
     if tail != "peel" or exact:
         return p.with_body(replace_at(path, main), LoopRef(outer), LoopRef(inner))
     copy, _ = copy_of(For(loop, n, target.body), names, "_t")
