@@ -21,6 +21,7 @@ from pliant.lower.as_graph import (
 )
 from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.constants import constant_values
+from pliant.lower.drop_units import drop_units
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
@@ -91,6 +92,7 @@ def lower_function(
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    drop_units(s)
     pad_windows(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)

@@ -1,0 +1,83 @@
+"""Reductions that keep their dimensions lose them again: a value per row is a value per row.
+
+    m[i, 1] = sum_k x[i, k]                     m[i] = sum_k x[i, k]
+    s[i, 1] = rsqrt(m[i, 0])           ->       s[i] = rsqrt(m[i])
+    y[i, j] = x[i, j] * s[i, 0]                 y[i, j] = x[i, j] * s[i]
+
+The maps over such values follow. Results, and what something other than a comprehension reads, keep
+their dimensions, and so do products: theirs say which way an image lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pliant.ir.expr import Expr, Index, Load, substitute
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, own_nodes
+from pliant.lower.access import classify
+from pliant.lower.stages import Stage, Stages
+
+
+def drop_units(s: Stages) -> None:
+    """Rewrite in place."""
+    fixed = set(s.results)
+    for stage in s.stages.values():
+        if not isinstance(stage.tensor, Compute) or stage.tensor.requires:
+            fixed.update(stage.inputs)
+        fixed.update(_read_by_data(stage))
+    kept: dict[str, tuple[int, ...]] = {}  # dimensions that are left, of stages that lost some
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if not isinstance(tensor, Compute):
+            continue
+        left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1)
+        drop = len(left) < len(tensor.axes) and name not in fixed and not tensor.requires
+        if drop and not (_is_row_value(tensor, s, kept) and stage.notes == ()):
+            drop = False
+        tensor = _reading(tensor, kept, s)
+        if drop:
+            gone = {a.var: 0 for d, a in enumerate(tensor.axes) if d not in left}
+            body = substitute(tensor.body, gone)
+            tensor = tensor.replace(axes=tuple(tensor.axes[d] for d in left), body=body)
+            kept[name] = left
+            s.types[name] = Input(name, tensor.dtype, tensor.shape)
+        if tensor is not stage.tensor:
+            s.stages[name] = replace(stage, tensor=tensor)
+
+
+def _read_by_data(stage: Stage) -> set[str]:
+    """Stages that are read at places that depend on data: an index of a unit dimension may be out
+    of range, which fails the call."""
+    if not isinstance(stage.tensor, Compute):
+        return set()
+    loads = (n for n in own_nodes(stage.tensor.body) if isinstance(n, Load))
+    return {x.source.name for x in loads if not all(isinstance(i, Index) for i in x.indices)}
+
+
+def _is_row_value(tensor: Compute, s: Stages, kept: dict[str, Any]) -> bool:
+    """A reduction, or a map of nothing but values that lost their unit dimensions and what has
+    other shapes."""
+    kind = classify(tensor)
+    if kind == "reduction":
+        return True
+    if kind not in ("map", "copy"):
+        return False
+    names = {n.source.name for n in own_nodes(tensor.body) if isinstance(n, Load)}
+    stored = {n for n in names if n in s.stages and n not in kept}
+    return bool(names & kept.keys()) and all(s.types[n].dims != tensor.shape for n in stored)
+
+
+def _reading(tensor: Compute, kept: dict[str, tuple[int, ...]], s: Stages) -> Compute:
+    """The comprehension, reading what has lost dimensions without them."""
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Load) and node.source.name in kept:
+            name = node.source.name
+            indices: tuple[Expr, ...] = tuple(node.indices[d] for d in kept[name])
+            return Load(s.types[name], indices)
+        return node
+
+    body = transform(tensor.body, visit)
+    return tensor if body is tensor.body else tensor.replace(body=body)

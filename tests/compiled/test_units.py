@@ -1,0 +1,52 @@
+"""Reductions that keep their dimensions share kernels like those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+from tests.compiled.torch_run import Apply
+
+
+def tensor(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def rms(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def standardise(x: torch.Tensor) -> torch.Tensor:
+    centred = x - x.mean((1, 2), keepdim=True)
+    return centred / (centred.square().sum((1, 2), keepdim=True) + 1)
+
+
+CASES: dict[str, tuple[Callable[..., Any], int]] = {
+    "rms": (rms, 1),
+    "standardise": (standardise, 1),
+    "softmax by hand": (lambda x: (x - x.amax(2, keepdim=True)).exp(), 1),
+    "a result too": (lambda x: (x.sum(2, keepdim=True), x - x.sum(2, keepdim=True)), 2),
+    "first": (lambda x: x - x.mean(0, keepdim=True), 2),
+    "all": (lambda x: x / x.abs().amax((0, 1, 2), keepdim=True), 2),
+    "looked up": (lambda x: x.sum(1, keepdim=True)[:, torch.tensor([0, 0]), :] + x[:, :1], 3),
+    "after a product": (lambda x: rms((x @ x.mT).relu()), 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_unit_dimensions(case: str) -> None:
+    fn, kernels = CASES[case]
+    f = pliant.compile(Apply(fn), (tensor(3, 4, 6),), dynamic_shapes=(({0: "a", 1: "b", 2: "c"},),))
+    assert f.stats()["kernels"] <= kernels + 1
+    for shape in ((3, 4, 6), (1, 1, 1), (2, 7, 33), (5, 1, 16), (1, 3, 1)):
+        x = tensor(*shape)
+        torch.testing.assert_close(f(x), fn(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_a_norm_is_one_kernel() -> None:
+    f = pliant.compile(Apply(rms), (tensor(3, 4, 6),), dynamic_shapes=(({0: "a", 2: "c"},),))
+    assert f.stats()["kernels"] == 1
