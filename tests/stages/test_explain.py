@@ -19,11 +19,11 @@ main: 3 kernels, 3 launches; 1 more ran when it was compiled, on weights alone
 memory for intermediate values: 64*((n + 15)//16) + 128*n bytes
 symbol m: 0 <= m
 symbol n: 1 <= n <= 64, multiple of 2
-checked in every call: x: dim 1 must be 20
-checked in every call: y: dim 0 must be n
 checked in every call: x: dim 0 (n) must be at least 1
 checked in every call: x: dim 0 (n) must be at most 64
 checked in every call: x: dim 0 (n) must be a multiple of 2
+checked in every call: x: dim 1 must be 20
+checked in every call: y: dim 0 must be n
 checked in every call: x and z have as many rows
    0 k_contraction_… [contraction, rows read in place] matmul relu
        -> relu[n, 32]

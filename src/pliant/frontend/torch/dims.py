@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,8 +32,6 @@ class Request:
     name: str | None
     known: Dim
     derived: Any = None
-    given: str | None = None
-    """The name in the user's spelling."""
 
     @property
     def root(self) -> str | None:
@@ -56,18 +54,6 @@ class Leaf:
 def sanitise(name: str) -> str:
     """A name for a symbol, whatever the user's name is."""
     return symbol_name(name) or "n"
-
-
-def check_names(leaves: Sequence[Leaf], dims: Iterable[str]) -> None:
-    """Raises InvalidModelError for two names that are spelled alike as identifiers."""
-    given = [r.given for leaf in leaves for r in leaf.requests.values() if r.given is not None]
-    spelled: dict[str, str] = {}
-    for name in (*given, *dims):
-        other = spelled.setdefault(sanitise(name), name)
-        if other != name:
-            raise InvalidModelError(
-                f"the dimensions {other!r} and {name!r} cannot be told apart: rename one"
-            )
 
 
 class Forward:
@@ -282,13 +268,13 @@ def _request(item: Any, dims: Mapping[str, Dim], path: tuple[str | int, ...]) ->
     if item is None or isinstance(item, int) or item is TorchDim.STATIC:
         return None
     if isinstance(item, str):
-        return Request(sanitise(item), dims.get(item, Dim()), given=item)
+        return Request(sanitise(item), dims.get(item, Dim()))
     if isinstance(item, Dim):
         return Request(None, item)
     if isinstance(item, TorchDim) and not _is_derived(item):
         name = item.__name__
         known = _torch_range(item).merged(dims.get(name))
-        return Request(sanitise(name), known, given=name)
+        return Request(sanitise(name), known)
     if _is_derived(item):
         return Request(None, Dim(), item)
     low, high = getattr(item, "min", None), getattr(item, "max", None)

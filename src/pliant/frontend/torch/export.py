@@ -20,7 +20,6 @@ from pliant.frontend.torch.dims import (
     Forward,
     Leaf,
     Request,
-    check_names,
     leaves_of,
     torch_spec,
 )  # fmt: skip
@@ -76,7 +75,6 @@ def export_program(
     forward = Forward(model.forward)
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
-    check_names(leaves, dims)
     spec = None if dynamic_shapes is None else forward.nested(flat, args, kwargs)
     program = _trace_wide(model, args, kwargs, leaves, spec, dims)
     stateless = functional(program)  # raises: running the model would change it
@@ -132,7 +130,6 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
                     f"{leaf.value.shape[axis]} in the exported program; export it again with "
                     "that dim dynamic"
                 )
-    check_names(leaves, dims)
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 

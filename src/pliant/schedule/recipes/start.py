@@ -9,11 +9,13 @@ from pliant.ir.expr import Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, Tensor
 from pliant.loop.from_tensor import unscheduled
+from pliant.loop.stmt import Alloc, Function, statements
 from pliant.lower.canonical import Spec
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int
+from pliant.sym.facts import Facts
 
 
 def start(
@@ -41,4 +43,17 @@ def start(
     notes: tuple[tuple[str, Any], ...] = (("noalias", outputs),)
     if spec.numerics != "fast":
         notes = (*notes, ("numerics", spec.numerics))
-    return program(f.replace(notes=notes), intrinsics=intrinsics)
+    return program(f.replace(notes=notes), _facts(f), intrinsics=intrinsics)
+
+
+def _facts(f: Function) -> Facts:
+    """Sizes are at least 0, and so is n - 1 where it is an extent."""
+    facts = Facts()
+    for size in f.sizes:
+        facts.declare(size)
+    inside = (s.buffer for s in statements(f.body) if isinstance(s, Alloc))
+    for b in (*f.buffers, *inside):
+        for extent in b.shape:
+            if not facts.nonneg(extent):
+                facts.assume_le(0, extent)
+    return facts
