@@ -17,7 +17,7 @@ from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.lower.access import Contraction, classify, contraction, is_identity
 from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
@@ -118,12 +118,21 @@ def _wanted_last(
 
 
 def _ends_reduced(load: Load, tensor: Compute) -> bool:
-    """Whether the reduction runs along the last dimensions, as they lie: row by row."""
-    inner = {a.var for a in tensor.reduce_axes}
-    ends = load.indices[len(load.indices) - len(inner) :]
-    return {next(iter(i.int_.names), "") for i in ends if isinstance(i, Index)} == inner and all(
-        isinstance(i, Index) and len(i.int_.names) == 1 for i in ends
-    )
+    """Whether the reduction runs over rows of what is loaded: along its last dimensions."""
+    names = [_bare(i) for i in load.indices]
+    outer, inner = {a.var for a in tensor.axes}, {a.var for a in tensor.reduce_axes}
+    rows = len(names) - len(inner)
+    return len(names) == len(outer | inner) and (set(names[:rows]), set(names[rows:])) == (
+        outer, inner,
+    )  # fmt: skip
+
+
+def _bare(index: Expr) -> str:
+    """The iterator that the index is; empty where it is another expression."""
+    if not isinstance(index, Index):
+        return ""
+    name = next(iter(index.int_.names), "")
+    return name if name and index.int_ is var(name) else ""
 
 
 def _read_once(tensor: Compute, c: Contraction, order: Order) -> bool:

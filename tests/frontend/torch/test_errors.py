@@ -19,8 +19,8 @@ class Spectrum(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a = torch.linalg.qr(x)[0]
-        b = torch.cummax(x, 0).values
-        c = torch.cummax(a, 0).values
+        b = torch.mode(x, 0).values
+        c = torch.mode(a, 0).values
         return b.sum() + c.sum() + torch.nonzero(x).sum()
 
 
@@ -38,7 +38,7 @@ def test_everything_unsupported_is_reported_at_once() -> None:
         "the model uses what Pliant does not support:\n"
         f"  aten.linalg_qr.default (once, first at {line_of('a = torch.linalg')}): there is no "
         "import rule for it\n"
-        f"  aten.cummax.default (2 times, first at {line_of('b = torch.cummax')}): there is no "
+        f"  aten.mode.default (2 times, first at {line_of('b = torch.mode')}): there is no "
         "import rule for it\n"
         f"  aten.nonzero.default (once, first at {line_of('torch.nonzero(x)')}): its size depends "
         "on the data; use torch.where with a fixed size\n"

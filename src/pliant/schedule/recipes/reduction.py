@@ -25,9 +25,10 @@ from pliant.schedule.recipes.nests import (
     work_of,
 )
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import as_int
+from pliant.sym.expr import as_int, minimum
 
 WIDE: Final = 4  # registers of a wide vector
+REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
 def reduction_recipe(spec: Spec, lanes: int) -> Program:
@@ -48,8 +49,7 @@ def reduction_recipe(spec: Spec, lanes: int) -> Program:
         extent = p.loop(last).extent
         p = p.fuse(*outer)
         p = p.parallel(p.made[0], grain=grain(extent * work))
-    # Wide for the rest too, though lanes may be off: one vector alone waits for its own sums.
-    p, blocks, inner = vectors(p, last, lanes * WIDE)
+    p, blocks, inner = _wide(p, last, lanes)
     if not outer:
         p = p.parallel(blocks, grain=grain(work * p.loop(inner[0]).extent))
     return vectorize_all(p, inner)
@@ -65,3 +65,23 @@ def _with_accumulators(p: Program, block: str, inside: str = "") -> Program:
     for buffer in dict.fromkeys(s.buffer.name for s in p.stores(block)):
         p = p.shrink_buffer(buffer)
     return p
+
+
+def _wide(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
+    """The loop in vectors of WIDE registers; the rest in one more under a mask, or in one of REST
+    where that is enough. Gives the loop over the wide ones, and those to vectorize."""
+    extent = p.loop(loop).extent
+    if extent.is_const and extent.value < lanes * WIDE:
+        return vectors(p, loop, lanes * WIDE)
+    p = p.split(loop, lanes * WIDE, tail="peel", tail_loop="exact")
+    outer, wide, *rest = p.made
+    if not rest:
+        return p, outer, [wide]
+    left, all_lanes, few = p.loop(rest[0]).extent, lanes * WIDE, lanes * REST
+    many = minimum(left, all_lanes * ((left + all_lanes - few - 1) // all_lanes))
+    p = p.partition(rest[0], many)
+    (second,) = p.made
+    p = p.split(rest[0], all_lanes)
+    masked = p.made[1]
+    p = p.split(second, few)
+    return p, outer, [wide, masked, p.made[1]]
