@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
+from pliant.base.settings import settings
 from pliant.ir.tensor import Compute
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
@@ -14,20 +19,39 @@ from pliant.schedule.recipes.serial import serial_recipe
 
 
 def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
-    """The loop program of a kernel."""
+    """The loop program of a kernel.
+
+    A step whose legality cannot be proved is not taken: then the program runs as it is written,
+    right but slow, and a warning says so. With PLIANT_CHECK that is an error.
+    """
+    try:
+        return _scheduled(spec, lanes, mm).function
+    except SchedulingError as error:
+        if settings().check:
+            raise
+        what = " ".join(name for name, _ in spec.members)
+        warnings.warn(
+            f"a {spec.kind} kernel ({what}) runs as it is written, which is slow: {error}. "
+            "Please report this with the folder that PLIANT_DUMP writes.",
+            stacklevel=2,
+        )
+        return serial_recipe(spec).function
+
+
+def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     if _is_empty(spec):
-        return serial_recipe(spec).function  # nothing to do but to start reductions of nothing
+        return serial_recipe(spec)  # nothing to do but to start reductions of nothing
     match spec.kind:
         case "map":
-            return map_recipe(spec, lanes).function
+            return map_recipe(spec, lanes)
         case "row":
-            return row_recipe(spec, lanes).function
+            return row_recipe(spec, lanes)
         case "reduction":
-            return reduction_recipe(spec, lanes).function
+            return reduction_recipe(spec, lanes)
         case "contraction":
-            return contraction_recipe(spec, mm).function
+            return contraction_recipe(spec, mm)
         case "serial":
-            return serial_recipe(spec).function
+            return serial_recipe(spec)
     raise AssertionError(spec.kind)
 
 
