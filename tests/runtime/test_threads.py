@@ -81,6 +81,15 @@ def spin() -> _native.Callable:
     )
 
 
+@pytest.fixture
+def _interruptible():
+    """Ctrl-C is ignored in jobs that a shell runs in the background, and so by their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_a_signal_ends_a_long_call_and_others_run_meanwhile():
     f = spin()
     ticks = 0

@@ -10,6 +10,7 @@ their dimensions, and so do products: theirs say which way an image lies.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +21,9 @@ from pliant.lower.access import classify
 from pliant.lower.stages import Stage, Stages
 
 
-def drop_units(s: Stages) -> None:
-    """Rewrite in place."""
-    fixed = set(s.results)
+def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
+    """Rewrite in place; not those stages of which somebody has decided how they lie."""
+    fixed = {*s.results, *keep}
     for stage in s.stages.values():
         if not isinstance(stage.tensor, Compute) or stage.tensor.requires:
             fixed.update(stage.inputs)

@@ -92,7 +92,7 @@ def lower_function(
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
-    drop_units(s)
+    drop_units(s, wishes)
     pad_windows(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
