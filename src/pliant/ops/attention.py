@@ -155,11 +155,11 @@ def _probabilities(scores: Compute) -> Compute:
 
     e = compute(scores.shape, exponential, "scores_exp")
     total = over_axes(e, "sum", last, False, lambda p: e[p], "scores_sum")
-    return compute(
-        scores.shape,
-        lambda *i: select(total[i[:-1]].eq(0.0), 0.0, e[i] / total[i[:-1]]),
-        "probabilities",
+    # One division a row: but for 0 the sum is at least 1, so its reciprocal cannot overflow.
+    part = compute(
+        total.shape, lambda *i: select(total[i].eq(0.0), 0.0, 1.0 / total[i]), "scores_part"
     )
+    return compute(scores.shape, lambda *i: e[i] * part[i[:-1]], "probabilities")
 
 
 ATTENTION: Final[tuple[Operator, ...]] = (Operator("attention", attention),)

@@ -41,8 +41,10 @@ def softmax(x: Tensor, *, axis: int) -> Tensor:
     shifted = _shifted_by_max(x, axis)
     e = compute(x.shape, lambda *i: Unary("exp", shifted(i)), "softmax_exp")
     s = over_axes(e, "sum", (axis,), False, lambda p: e[p], "softmax_sum")
+    # One division a row: the sum is at least 1 (or NaN), so its reciprocal is exact to half an ULP.
+    part = compute(s.shape, lambda *i: 1.0 / s[i], "softmax_part")
     return compute(
-        x.shape, lambda *i: (e[i] / s[result_place(i, (axis,), False)]).cast(x.dtype), "softmax"
+        x.shape, lambda *i: (e[i] * part[result_place(i, (axis,), False)]).cast(x.dtype), "softmax"
     )
 
 
