@@ -32,7 +32,6 @@ from pliant.sym.facts import Facts
 Span = tuple[Int, Int]
 Ranges = Mapping[str, Int]
 _ZERO = const(0)
-_ONE = const(1)
 
 
 def span(x: Int, ranges: Ranges, facts: Facts) -> Span | None:
@@ -150,10 +149,6 @@ def union(spans: Iterable[Span], facts: Facts) -> Span:
         low = low if facts.le(low, a) else a if facts.le(a, low) else minimum(low, a)
         high = high if facts.le(b, high) else b if facts.le(high, b) else maximum(high, b)
     return low, high
-
-
-def loop_ranges(loops: Iterable[For]) -> dict[str, Int]:
-    return {loop.var: loop.extent for loop in loops}
 
 
 def declare_loops(facts: Facts, loops: Iterable[For]) -> Facts:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pliant.loop.bounds import declare_loops, span
 from pliant.loop.regions import Access
-from pliant.loop.stmt import For, Nop
+from pliant.loop.stmt import For, Nop, offset_of
 from pliant.sym.atoms import DivAtom, MinAtom, ModAtom
 from pliant.sym.expr import Int, const, rebuild_atom, var
 from pliant.sym.facts import Facts
@@ -32,7 +32,7 @@ def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> fro
         ranges = {x.var: x.extent for x in (*around, *inner_a)}
         inside = declare_loops(facts, (*around, *inner_a))
         known = [i for d in range(len(a.indices)) if (i := a.index(d)) is not None]
-        offset = _offset(a)  # what was fused into one loop is one number here
+        offset = offset_of(a.buffer, a.indices)  # what was fused into one loop is one number here
         known += [] if offset is None else [offset]
     else:
         ranges = {x.var: x.extent for x in around}
@@ -56,17 +56,6 @@ def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For])
         return a.indices == b.indices and inner_a == inner_b
     there = (b.index(d) for d in range(b.buffer.rank))
     return all(a.index(d) is (None if i is None else i.subs(names)) for d, i in enumerate(there))
-
-
-def _offset(a: Access) -> Int | None:
-    """Where in memory; None where that depends on data."""
-    total: Int = const(0)
-    for d, stride in enumerate(a.buffer.strides):
-        index = a.index(d)
-        if index is None:
-            return None
-        total = total + index * stride
-    return total
 
 
 def _at_most(loop: For) -> For:

@@ -195,22 +195,6 @@ def with_child(parent: Stmt, child: Stmt, new: Stmt) -> Stmt:
     return parent.map_children(lambda c: new if c is child else c)
 
 
-def map_stmts(root: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
-    """Rebuild bottom-up: `fn` sees each statement, its parts already rebuilt; cleans up."""
-
-    def visit(node: Node) -> Node:
-        if not isinstance(node, Stmt):
-            return node
-        match node:
-            case Seq():
-                node = seq(*node.stmts)
-            case For() | Alloc() | Let() if isinstance(node.body, Nop):
-                node = Nop()
-        return fn(node)
-
-    return transform(root, visit)  # type: ignore[no-any-return]
-
-
 def replace_loads(root: N, buffer: Buffer, fn: Callable[[tuple[Expr, ...]], Expr]) -> N:
     """Every load from `buffer` replaced by what `fn` makes of its indices."""
 

@@ -23,13 +23,13 @@ it count that do not depend on loops that the "R" iterators are bound to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
 from pliant.base.spans import Span
-from pliant.ir.expr import Expr, Load, Var, as_expr
+from pliant.ir.expr import Expr, Index, Load, Var, as_expr
 from pliant.ir.node import Node, exact
 from pliant.sym.expr import Int, IntLike, as_int
 
@@ -239,6 +239,16 @@ class Function(Node):
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
         return exact(args[4])
+
+
+def offset_of(memory: Buffer | Flat, indices: Sequence[Expr]) -> Int | None:
+    """Where an access goes, in elements from the start; None where that depends on data."""
+    total = as_int(0)
+    for index, stride in zip(indices, memory.strides, strict=True):
+        if not isinstance(index, Index):
+            return None
+        total = total + index.int_ * stride
+    return total
 
 
 def compact_strides(shape: tuple[Int, ...]) -> tuple[Int, ...]:

@@ -34,9 +34,8 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
         if not isinstance(tensor, Compute):
             continue
         left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1)
-        drop = len(left) < len(tensor.axes) and name not in fixed and not tensor.requires
-        if drop and not (_is_row_value(tensor, s, kept) and stage.notes == ()):
-            drop = False
+        free = name not in fixed and not tensor.requires and stage.notes == ()
+        drop = len(left) < len(tensor.axes) and free and _is_row_value(tensor, s, kept)
         tensor = _reading(tensor, kept, s)
         if drop:
             gone = {a.var: 0 for d, a in enumerate(tensor.axes) if d not in left}

@@ -37,6 +37,7 @@ from pliant.loop.stmt import (
     Store,
     buffer,
     for_,
+    offset_of,
     seq,
 )
 from pliant.schedule.compute_inline import Refuse
@@ -44,7 +45,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import is_leaf
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.sym.atoms import MinAtom
-from pliant.sym.expr import Int, IntLike, as_int, const, var
+from pliant.sym.expr import Int, IntLike, const, var
 from pliant.sym.facts import Facts
 
 
@@ -185,11 +186,9 @@ def _row(target: Block, memory: Buffer, along: For, facts: Facts, refuse: Refuse
             raise refuse(f"whether it reads {memory.name} depends on {along.var}")
         if not all(facts.nonneg(step) for step in memory.strides):
             raise refuse(f"{memory.name} may lie backwards in memory")
-    first: Int = as_int(0)
-    for i, step in zip(load.indices, memory.strides, strict=True):
-        if not isinstance(i, Index):
-            raise refuse(f"where it reads {memory.name} depends on data")
-        first = first + i.int_ * step
+    first = offset_of(memory, load.indices)
+    if first is None:
+        raise refuse(f"where it reads {memory.name} depends on data")
     line = facts.simplify(first).linear(along.var)
     if line is None or line[0] != 1:
         raise refuse(f"{memory.name} does not lie element after element along {along.var}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access, accesses
-from pliant.loop.stmt import For, Stmt
+from pliant.loop.stmt import For
 from pliant.schedule.program import Program
 from pliant.sym.facts import Facts
 
@@ -50,7 +50,3 @@ def carried(p: Program, loop: For, facts: Facts) -> tuple[Access, Access] | None
         if loop.var not in agreed_loops(a, b, [loop], facts):
             return a, b
     return None
-
-
-def ancestors_of_kind(path: Sequence[Stmt], *kinds: str) -> list[For]:
-    return [s for s in path if isinstance(s, For) and s.kind in kinds]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Index, Load, loads_of
 from pliant.loop.rewrite import replace_buffer, replace_loads, subst
-from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, Store, statements
-from pliant.sym.expr import Int, IntLike, as_int
+from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, Store, offset_of, statements
+from pliant.sym.expr import Int, IntLike
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def meaning(intrinsic: Intrinsic, call: Invoke) -> Stmt | None:
         if _depends_on_data(body, here):
             if here.strides != target.flat.strides or here in _stored(body):
                 return None
-            start = _offset(target, base)
+            start = offset_of(target, base)
             if start is None:
                 return None
             body = replace_loads(body, here, _in_memory(target, start))
@@ -96,15 +96,6 @@ def _depends_on_data(body: Stmt, formal: Buffer) -> bool:
 
 def _stored(body: Stmt) -> set[Buffer]:
     return {s.buffer for s in statements(body) if isinstance(s, Store)}
-
-
-def _offset(target: Buffer, base: tuple[Expr, ...]) -> Int | None:
-    total = as_int(0)
-    for i, step in zip(base, target.strides, strict=True):
-        if not isinstance(i, Index):
-            return None
-        total = total + i.int_ * step
-    return total
 
 
 def _in_memory(target: Buffer, start: Int) -> Callable[[tuple[Expr, ...]], Expr]:

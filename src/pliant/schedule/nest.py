@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pliant.loop.regions import Access, accesses
-from pliant.loop.stmt import Block, For, Stmt, statements
+from pliant.loop.stmt import Block, For, Stmt
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -48,10 +48,6 @@ def blocks_in(root: Stmt) -> list[Block]:
             continue
         stack += [c for c in reversed(list(s.children())) if isinstance(c, Stmt)]
     return found
-
-
-def loops_in(root: Stmt) -> list[For]:
-    return [s for s in statements(root) if isinstance(s, For)]
 
 
 def iterators_over(block: Block, loop: str) -> list[str]:

@@ -13,8 +13,9 @@ from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
+from pliant.loop import stmt as loop
 from pliant.loop.stmt import Buffer, BufferRef, Flat
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -122,12 +123,10 @@ def _product(e: Emitter, index: Val, stride: Int) -> Val:
 
 
 def _affine(buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
-    total = as_int(0)
-    for index, stride in zip(indices, buffer.strides, strict=True):
-        if not isinstance(index, Index):
-            raise InvalidModelError(f"{buffer.name}: a private buffer needs affine indices")
-        total = total + index.int_ * stride
-    return total
+    offset = loop.offset_of(buffer, indices)
+    if offset is None:
+        raise InvalidModelError(f"{buffer.name}: a private buffer needs affine indices")
+    return offset
 
 
 def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1) -> str:

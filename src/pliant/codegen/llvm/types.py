@@ -70,9 +70,3 @@ def f32_literal(bits: int) -> str:
         return f"0x{(sign << 63) | (0x7FF << 52) | (payload << 29):016X}"
     (wide,) = struct.unpack("<Q", struct.pack("<d", value))
     return f"0x{wide:016X}"
-
-
-def f32_const(value: float) -> str:
-    """A Python float, rounded to f32, as a literal."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", value))
-    return f32_literal(bits)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pliant.ir.expr import Expr, Index, Load
+from pliant.ir.expr import Index, Load, loads_of
 from pliant.ir.node import Node
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
-from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, statements
+from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, offset_of, statements
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.program import Program
@@ -120,16 +120,6 @@ def _note(root: Node, found: dict[Int, None]) -> None:
         stack += node.children()
 
 
-def offset_of(b: Buffer, indices: Sequence[Expr]) -> Int | None:
-    """The element offset of an access; None where it depends on data."""
-    total = as_int(0)
-    for index, stride in zip(indices, b.strides, strict=True):
-        if not isinstance(index, Index):
-            return None
-        total = total + index.int_ * stride
-    return total
-
-
 def loads_below(root: Stmt) -> list[Int]:
     """The offsets of all loads below, in terms of loops; not those that depend on data."""
     out: dict[Int, None] = {}
@@ -137,22 +127,11 @@ def loads_below(root: Stmt) -> list[Int]:
         at = bindings_of(block)
         for s in statements(block.body):
             if isinstance(s, Store):
-                for node in _nodes(subst(s.value, at)):
-                    if isinstance(node, Load):
-                        offset = offset_of(node.source, node.indices)
-                        if offset is not None:
-                            out[offset] = None
+                for load in loads_of(subst(s.value, at)):
+                    offset = offset_of(load.source, load.indices)
+                    if offset is not None:
+                        out[offset] = None
     return list(out)
-
-
-def _nodes(root: Node) -> list[Node]:
-    stack, seen = [root], {root}
-    while stack:
-        for child in stack.pop().children():
-            if child not in seen and not isinstance(child, Buffer):
-                seen.add(child)
-                stack.append(child)
-    return list(seen)
 
 
 def work_of(p: Program, blocks: Iterable[str]) -> int:
