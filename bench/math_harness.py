@@ -34,9 +34,9 @@ done:
 """
 
 
-def loop_text(name: str, dtype: DType, lanes: int) -> str:
+def loop_text(name: str, dtype: DType, lanes: int, features: frozenset[str]) -> str:
     """Module text with `void run(ptr out, ptr x, ptr y, i64 n)`; n is a multiple of `lanes`."""
-    function = math_function(name, dtype, lanes)
+    function = math_function(name, dtype, lanes, features)
     element = "float" if dtype is f32 else "double"
     vector = element if lanes == 1 else f"<{lanes} x {element}>"
     align = dtype.bytes
@@ -106,7 +106,10 @@ class Runner:
 
     def __init__(self, name: str, dtype: DType, lanes: int, features: str | None = None) -> None:
         target = machine(features)
-        module = optimise(loop_text(name, dtype, lanes), target)
+        if features is None:
+            features = llvm.get_host_cpu_features().flatten()
+        has = frozenset(f[1:] for f in features.split(",") if f[0] == "+")
+        module = optimise(loop_text(name, dtype, lanes, has), target)
         self.assembly = target.emit_assembly(module)
         engine = llvm.create_mcjit_compiler(module, target)
         engine.finalize_object()

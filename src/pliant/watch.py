@@ -78,7 +78,7 @@ class Watch:
             if self.wants(kind):
                 self._write(f"{name}.py", to_text(Module({f.name: f for f in functions})))
         for f in kernels:
-            self._code(f.name, kernel_text(f)[0], t)
+            self._code(f.name, kernel_text(f, t)[0], t)
         mk = micro_kernel(t, numerics)
         self._code(mk.symbol, mk.text(), t)
         for f in hosts:

@@ -47,10 +47,10 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 
-def kernel_text(f: Function) -> tuple[str, tuple[Site, ...]]:
-    """A kernel as LLVM IR, and its checks."""
-    numerics = dict(f.notes).get("numerics", "fast")
-    return emit_kernel(hoist(lower_blocks(f)), Options(contract=numerics == "fast"))
+def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
+    """A kernel as LLVM IR for a target, and its checks."""
+    contract = dict(f.notes).get("numerics", "fast") == "fast"
+    return emit_kernel(hoist(lower_blocks(f)), Options(contract, frozenset(t.features)))
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
@@ -59,7 +59,7 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 
 
 def build_kernel(f: Function, t: Target) -> Built:
-    text, sites = kernel_text(f)
+    text, sites = kernel_text(f, t)
     return Built(compile_text(text, t), sites)
 
 

@@ -53,9 +53,10 @@ class Place:
 
 @dataclass
 class Options:
-    """How to emit. `contract` allows fused multiply-add."""
+    """How to emit. `contract` allows fused multiply-add; `features` are the processor's."""
 
     contract: bool = True
+    features: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -78,7 +79,6 @@ class Emitter:
         self.lane_var = ""
         self.mask: str | None = None
         self.mask_is_nonempty = False
-        self.literals = _Literals()
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
         self._vars: dict[str, Val] = {}
@@ -577,15 +577,6 @@ class Emitter:
         self.statement(f.body)
         self.text.line("ret i32 0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
-
-
-class _Literals:
-    """Tells operands that are literals, which are never NaN here, from values."""
-
-    def __contains__(self, text: str) -> bool:
-        if text.startswith("splat"):
-            text = text[text.rindex(" ") + 1 : -1]
-        return text[0] != "%" and not text.startswith(("0x7FF", "0xFFF"))
 
 
 def emit_kernel(f: Function, options: Options | None = None) -> tuple[str, tuple[Site, ...]]:

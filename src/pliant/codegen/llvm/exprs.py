@@ -195,7 +195,7 @@ def call_math(e: Emitter, name: str, *args: Val) -> Val:
     if name not in MATH_FUNCTIONS:
         raise UnsupportedError(f"no function {name!r}")
     dtype, lanes = args[0].dtype, args[0].lanes
-    fn = math_function(name, dtype, lanes)
+    fn = math_function(name, dtype, lanes, e.options.features)
     _define(e, fn)
     actual = ", ".join(f"{a.type} {a.text}" for a in args)
     return Val(e.text.assign(f"call fastcc {args[0].type} @{fn.symbol}({actual})"), dtype, lanes)
@@ -286,20 +286,22 @@ def _float_floordiv(e: Emitter, a: Val, b: Val) -> Val:
 
 
 def _extreme(e: Emitter, op: str, a: Val, b: Val) -> Val:
-    """min or max, NaN if either is NaN.
+    """min or max, NaN if either is NaN; which of two zeros is not said.
 
-    `select(a > b, a, b)` is one instruction that gives b where either is NaN; only a NaN in `a`
-    needs care. A literal operand goes first, where it cannot be one.
+    x86 compiles this to its maximum, which passes on a NaN of the second operand, and a test of the
+    first. In a reduction `a` is what came before, so that the test waits for nothing.
     """
-    t, flag = e.text, value_type(boolean, a.lanes)
-    if b.text in e.literals:
-        a, b = b, a
+    name = f"llvm.{op}imum.{mangle(scalar_type(a.dtype), a.lanes)}"
+    args = [(b.type, b.text), (a.type, a.text)]
+    return Val(e.text.intrinsic(name, a.type, args, flags="nsz "), a.dtype, a.lanes)
+
+
+def _extreme_number(e: Emitter, op: str, a: Val, b: Val) -> Val:
+    """min or max of what are no NaN."""
     compare = "ogt" if op == "max" else "olt"
-    better = t.assign(f"fcmp {compare} {a.type} {a.text}, {b.text}")
-    best = t.assign(f"select {flag} {better}, {a.type} {a.text}, {a.type} {b.text}")
-    if a.text not in e.literals:
-        nan = t.assign(f"fcmp uno {a.type} {a.text}, {a.text}")
-        best = t.assign(f"select {flag} {nan}, {a.type} {a.text}, {a.type} {best}")
+    better = e.text.assign(f"fcmp {compare} {a.type} {a.text}, {b.text}")
+    flag = value_type(boolean, a.lanes)
+    best = e.text.assign(f"select {flag} {better}, {a.type} {a.text}, {a.type} {b.text}")
     return Val(best, a.dtype, a.lanes)
 
 
@@ -529,19 +531,37 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
 
 
 def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
-    """All values as one vector, then halved until one is left."""
+    """All values as one vector, then halved until one is left.
+
+    Whether there is a NaN for min and max to pass on is found beside the chain of halvings, which
+    has no instruction to spare: every row of a softmax waits for it.
+    """
     count = axis.extent.value
     with e.vector(axis.var, count):
         v = widen(e, emit(e, body))
-    while count > 2:
-        half = count // 2
+    every = v
+    extreme = op in ("max", "min") and v.dtype.is_float and not _narrow(v.dtype)
+    combine = _extreme_number if extreme else binary
+    while v.lanes > 2:
+        half = v.lanes // 2
         low, high = (
             Val(_part(e, v, range(start, start + half)), v.dtype, half) for start in (0, half)
         )
-        v, count = binary(e, op, low, high), half
+        v = combine(e, op, low, high)
     ends = (e.text.assign(f"extractelement {v.type} {v.text}, i64 {k}") for k in (0, 1))
     low, high = (Val(text, v.dtype, 1) for text in ends)
-    return binary(e, op, low, high)
+    best = combine(e, op, low, high)
+    return _nan_if_any(e, every, best) if extreme else best
+
+
+def _nan_if_any(e: Emitter, v: Val, otherwise: Val) -> Val:
+    t = e.text
+    nan = t.assign(f"fcmp uno {v.type} {v.text}, {v.text}")
+    flags = value_type(boolean, v.lanes)
+    some = t.intrinsic(f"llvm.vector.reduce.or.v{v.lanes}i1", "i1", [(flags, nan)])
+    quiet = literal(const(float("nan"), v.dtype))
+    out = t.assign(f"select i1 {some}, {otherwise.type} {quiet}, {otherwise.type} {otherwise.text}")
+    return Val(out, v.dtype, 1)
 
 
 def _part(e: Emitter, v: Val, lanes: range) -> str:

@@ -67,11 +67,13 @@ class FunctionText:
         arms = ", ".join(f"[ {value}, %{block} ]" for value, block in incoming)
         return self.assign(f"phi {type_} {arms}", hint)
 
-    def intrinsic(self, name: str, result: str, args: list[tuple[str, str]]) -> str:
+    def intrinsic(
+        self, name: str, result: str, args: list[tuple[str, str]], flags: str = ""
+    ) -> str:
         """Call an LLVM intrinsic; args are (type, value). Void results give the empty string."""
         params = ", ".join(t.split()[0] if t.startswith("ptr") else t for t, _ in args)
         self.module.declare(f"declare {result} @{name}({params})")
-        call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        call = f"call {flags}{result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
         if result == "void":
             self.line(call)
             return ""

@@ -18,7 +18,10 @@ from pliant.base.errors import UnsupportedError
 Kind = Literal["float", "double", "i1", "i32", "i64"]
 Number = int | float
 
-SPLIT_FROM: Final = 4
+Features = frozenset[str]
+NO_FEATURES: Final[Features] = frozenset()
+
+SPLIT_FROM: Final = 6
 """Number of coefficients from which `polynomial` splits its chain."""
 
 _SUFFIX: Final[dict[Kind, str]] = {
@@ -148,6 +151,10 @@ class Value:
     def sqrt(self) -> Value:
         return self.builder.intrinsic("sqrt", self)
 
+    def scalef(self, power: Value) -> Value:
+        """self 2^floor(power), rounded once. Where `builder.has_scalef`."""
+        return self.builder.scalef(self, power)
+
     def trunc(self) -> Value:
         return self.builder.intrinsic("trunc", self)
 
@@ -195,13 +202,18 @@ Operand = Value | int | float
 class Builder:
     """Emits one function over vectors of `lanes` elements of `dtype` (scalars for one lane)."""
 
-    def __init__(self, symbol: str, dtype: DType, lanes: int, arity: int) -> None:
+    def __init__(
+        self, symbol: str, dtype: DType, lanes: int, arity: int, features: Features = NO_FEATURES
+    ) -> None:
         if dtype not in FORMATS:
             raise UnsupportedError(f"no vector function {symbol}: compute {dtype} in f32")
         self.symbol = symbol
         self.dtype = dtype
         self.lanes = lanes
         self.format = FORMATS[dtype]
+        bits = lanes * self.format.bits
+        self.has_scalef = bits == 512 or ("avx512vl" in features and bits in (128, 256))
+        self.has_scalef &= "avx512f" in features
         self.params = tuple(Value(self, f"%x{i}", self.format.kind) for i in range(arity))
         self.declares: dict[str, None] = {}
         self.requires: list[str] = []
@@ -265,6 +277,19 @@ class Builder:
         self.declares[f"declare {typ} {callee}({', '.join([typ] * len(operands))})"] = None
         arguments = ", ".join(f"{typ} {o.text}" for o in operands)
         return self.emit(f"call {typ} {callee}({arguments})", a.kind)
+
+    def scalef(self, a: Value, power: Value) -> Value:
+        bits = self.lanes * self.format.bits
+        suffix = "ps" if a.kind == "float" else "pd"
+        name = f"@llvm.x86.avx512.mask.scalef.{suffix}.{bits}"
+        vector, mask = self.type(a.kind), f"i{max(8, self.lanes)}"
+        rounding = ["i32"] if bits == 512 else []  # 4: as the mode says
+        parameters = ", ".join([vector, vector, vector, mask, *rounding])
+        self.declares[f"declare {vector} {name}({parameters})"] = None
+        values = [(vector, a.text), (vector, power.text), (vector, a.text), (mask, "-1")]
+        values += [(kind, "4") for kind in rounding]
+        arguments = ", ".join(f"{kind} {text}" for kind, text in values)
+        return self.emit(f"call {vector} {name}({arguments})", a.kind)
 
     def rarely(
         self, mask: Value, function: str, arguments: tuple[Value, ...], usual: tuple[Value, ...]

@@ -58,6 +58,6 @@ def erfc_tail_f64(a: Value) -> Value:
     b = a.builder
     square = a * a
     error = a.fma(a, -square)
-    t, r = exp.reduce(-square, 2 * b.format.bias)
+    power, r = exp.reduce(-square)
     e = exp.exp_polynomial(r - error, exp.DATA[b.dtype].exp)
-    return exp.scale(e * scaled_tail(a, table.ERFC_F64), t)
+    return exp.scale(e * scaled_tail(a, table.ERFC_F64), power)

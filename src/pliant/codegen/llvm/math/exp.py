@@ -1,14 +1,15 @@
 """exp, exp2, expm1 and sigmoid.
 
 exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2 (Cody and Waite's reduction: ln 2 is
-split so that n * LN2_HIGH is exact). exp(r) is a minimax polynomial. 2^n is applied as two factors
-made by integer shifts, so that results overflow to infinity and underflow gradually by themselves.
+split so that n * LN2_HIGH is exact). exp(r) is a minimax polynomial. 2^n is applied by the
+instruction for it where there is one (AVX-512's vscalef), else as two factors made by integer
+shifts: results overflow to infinity and underflow gradually by themselves, with the same bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
@@ -55,15 +56,38 @@ DATA: Final[dict[DType, ExpData]] = {
 }
 
 
-def reduce(x: Value, offset: int) -> tuple[Value, Value]:
-    """(t, r): the low bits of the float t hold n + offset as an integer, and x = n ln 2 + r."""
+class Power(NamedTuple):
+    """2^n for an integer n: as a float, and as the low bits of the float t, which hold
+    n + 2 bias >= 0."""
+
+    t: Value
+    n: Value
+
+
+def reduce(x: Value) -> tuple[Power, Value]:
+    """(2^n, r) with x = n ln 2 + r."""
+    t, n, r = _reduce(x, 2 * x.builder.format.bias)
+    return Power(t, n), r
+
+
+def split(x: Value, error: Value | None = None) -> tuple[Power, Value]:
+    """(2^n, r) with x + error = n + r, |r| <= 1/2."""
+    magic = x.builder.format.rounding + 2 * x.builder.format.bias
+    t = x + magic
+    n = t - magic
+    r = x - n
+    return Power(t, n), r if error is None else r + error
+
+
+def _reduce(x: Value, offset: int) -> tuple[Value, Value, Value]:
+    """(t, n, r): the low bits of the float t hold n + offset as an integer, and x = n ln 2 + r."""
     b = x.builder
     data = DATA[b.dtype]
     magic = b.format.rounding + offset
     t = x.mad(LOG2_E, magic)
     n = t - magic
     r = n.mad(-data.ln2_high, x)
-    return t, n.mad(-data.ln2_low, r)
+    return t, n, n.mad(-data.ln2_low, r)
 
 
 def power_of_two(t: Value) -> Value:
@@ -71,10 +95,12 @@ def power_of_two(t: Value) -> Value:
     return (t.as_int() << t.builder.format.mantissa).as_float()
 
 
-def scale(p: Value, t: Value) -> Value:
-    """p 2^(k - 2 bias) where the low bits of t hold k >= 0; rounds (or overflows) once."""
+def scale(p: Value, power: Power) -> Value:
+    """p 2^n; rounds (or overflows) once."""
+    if p.builder.has_scalef:
+        return p.scalef(power.n)
     mantissa = p.builder.format.mantissa
-    k = t.as_int()
+    k = power.t.as_int()
     half = k.lshr(1)
     first = (half << mantissa).as_float()
     second = ((k - half) << mantissa).as_float()
@@ -93,30 +119,28 @@ def expm1_polynomial(r: Value, c: tuple[float, ...]) -> Value:
 
 def exp(b: Builder, x: Value) -> Value:
     data = DATA[b.dtype]
-    t, r = reduce(x.at_most(data.highest).at_least(data.lowest), 2 * b.format.bias)
-    return scale(exp_polynomial(r, data.exp), t)
+    power, r = reduce(x.at_most(data.highest).at_least(data.lowest))
+    return scale(exp_polynomial(r, data.exp), power)
 
 
 def exp_of_negative(x: Value) -> Value:
     """exp(x) for x <= 0 or NaN, with gradual underflow."""
     data = DATA[x.builder.dtype]
-    t, r = reduce(x.at_least(data.lowest), 2 * x.builder.format.bias)
-    return scale(exp_polynomial(r, data.exp), t)
+    power, r = reduce(x.at_least(data.lowest))
+    return scale(exp_polynomial(r, data.exp), power)
 
 
 def exp2(b: Builder, x: Value) -> Value:
     data = DATA[b.dtype]
     bias, mantissa = b.format.bias, b.format.mantissa
     x = x.at_most(float(bias + 2)).at_least(float(-bias - mantissa - 1))
-    magic = b.format.rounding + 2 * bias
-    t = x + magic
-    r = x - (t - magic)
-    return scale(polynomial(r, (1.0, *data.exp2)), t)
+    power, r = split(x)
+    return scale(polynomial(r, (1.0, *data.exp2)), power)
 
 
 def expm1_scaled(x: Value, offset: int) -> tuple[Value, Value]:
     """(p, s): exp(x) = 2^(bias - offset) s (1 + p) with s a power of two; x is not clamped."""
-    t, r = reduce(x, offset)
+    t, _, r = _reduce(x, offset)
     return expm1_polynomial(r, DATA[x.builder.dtype].expm1), power_of_two(t)
 
 

@@ -36,8 +36,9 @@ def tanh(b: Builder, x: Value) -> Value:
 def half_exp(a: Value) -> Value:
     """exp(a) / 2 for a >= 0, which overflows where sinh and cosh do."""
     b = a.builder
-    t, r = exp.reduce(a.at_most(OVERFLOW[b.dtype]), 2 * b.format.bias - 1)
-    return exp.scale(exp.exp_polynomial(r, exp.DATA[b.dtype].exp), t)
+    power, r = exp.reduce(a.at_most(OVERFLOW[b.dtype]))
+    half = exp.exp_polynomial(r, exp.DATA[b.dtype].exp) * 0.5
+    return exp.scale(half, power)
 
 
 def sinh(b: Builder, x: Value) -> Value:

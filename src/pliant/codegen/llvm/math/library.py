@@ -11,7 +11,7 @@ from typing import Final
 from pliant.base.dtypes import DType
 from pliant.base.errors import UnsupportedError
 from pliant.codegen.llvm.math import erf, exp, hyperbolic, log, pow, reduce_huge, trig
-from pliant.codegen.llvm.math.builder import Builder, Value
+from pliant.codegen.llvm.math.builder import NO_FEATURES, Builder, Features, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,16 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 @cache
-def math_function(name: str, dtype: DType, lanes: int) -> MathFunction:
-    """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64."""
+def math_function(
+    name: str, dtype: DType, lanes: int, features: Features = NO_FEATURES
+) -> MathFunction:
+    """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for processors with
+    these features. The bits of its results do not depend on them."""
     if name not in MATH_FUNCTIONS:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
     symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
-    b = Builder(symbol, dtype, lanes, MATH_FUNCTIONS[name])
+    b = Builder(symbol, dtype, lanes, MATH_FUNCTIONS[name], features)
     result = _UNARY[name](b, *b.params) if name in _UNARY else _BINARY[name](b, *b.params)
     requires = (_huge_reduction(dtype, lanes),) if b.requires else ()
     return MathFunction(symbol, b.define(result), tuple(b.declares), requires)

@@ -12,7 +12,7 @@ from typing import Final
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm.math import coefficients as table
 from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
-from pliant.codegen.llvm.math.exp import scale
+from pliant.codegen.llvm.math.exp import scale, split
 from pliant.codegen.llvm.math.log import split_any
 from pliant.codegen.llvm.math.medium import exp2_medium, log1p_medium
 
@@ -64,10 +64,8 @@ def power_f64(a: Value, y: Value) -> Value:
     exact = y * h
     product = exact.at_most(1100.0).at_least(-1100.0)
     error = product.eq(exact).select(y.mad(low, y.fma(h, -exact)), 0.0)
-    magic = b.format.rounding + 2 * b.format.bias
-    t = product + magic
-    r = (product - (t - magic)) + error
-    return scale(polynomial(r, (1.0, *table.EXP2_F64)), t)
+    power, r = split(product, error)
+    return scale(polynomial(r, (1.0, *table.EXP2_F64)), power)
 
 
 def log2_twofold(a: Value) -> tuple[Value, Value]:
