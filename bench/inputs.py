@@ -46,7 +46,7 @@ def sentences(batch: int, seq: int) -> dict[str, torch.Tensor]:
     ids, mask = (torch.zeros(batch, seq, dtype=torch.int64) for _ in range(2))
     text = _text()
     for row in range(batch):
-        length = seq - row * 7 % seq
+        length = seq - row * 7 % max(seq, 1)
         begin = (row * 613 + seq) % (len(text) - 512)
         passage = torch.tensor([cls, *text[begin : begin + length - 2], sep])[:length]
         ids[row, :length] = passage

@@ -209,6 +209,36 @@ def test_shrink_buffer_refuses() -> None:
     assert outline(q.shrink_buffer("s_local")) == outline(q)
 
 
+def test_store_in() -> None:
+    p = softmax()
+    q = p.store_in("e", "y")
+    assert "e[" not in outline(q)
+    same(p, q)
+    q = p.store_in("e", "y").merge("m_i", "e_i").merge("m_i", "s_i").merge("m_i", "y_i")
+    same(p, q.parallel("m_i"))
+
+
+def test_store_in_refuses() -> None:
+    p = softmax()
+    with pytest.raises(SchedulingError, match="it is a parameter"):
+        p.store_in("x", "y")
+    with pytest.raises(SchedulingError, match="and y is"):
+        p.store_in("m", "y")
+    with pytest.raises(SchedulingError, match="block e may use it after block y has written y"):
+        p.compute_at("s", "y_i").compute_at("e", "y_i").store_in("e", "y")
+    with pytest.raises(SchedulingError, match="x is read"):
+        p.store_in("e", "x")
+    with pytest.raises(SchedulingError, match="b does not exist where it is used"):
+        chain().store_in("a", "b")
+    square = compute((n, n), lambda i, j: x1[i] * x1[j], "q")
+    turned = compute((n, n), lambda i, j: square[j, i] * 2.0, "y")
+    q = program(unscheduled("turned", [turned], [x1], ["n"]))
+    with pytest.raises(SchedulingError, match="uses it at other places than it writes y"):
+        q.store_in("q", "y")
+    with pytest.raises(SchedulingError, match="not one block writes y"):
+        p.split("y_i", 4).partition("y_i_0", n // 4).store_in("e", "y")
+
+
 def test_set_scope() -> None:
     p = stencil().split("u_i", 4).compute_at("t", "u_i_0").shrink_buffer("t")
     q = p.set_scope("t", "scratch")

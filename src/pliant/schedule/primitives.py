@@ -31,6 +31,7 @@ from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
+from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block import transform_block
 from pliant.sym.facts import Facts
@@ -59,6 +60,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         cache_write,
         cache_index,
         stage_operand,
+        store_in,
         rfactor,
         reduce_lanes,
         partition,

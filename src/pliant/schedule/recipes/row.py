@@ -13,12 +13,14 @@ back) or dear and wanted more than once (it then gets a buffer of one row).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.nests import grain, localize, work_of
 from pliant.schedule.recipes.start import start
@@ -32,6 +34,8 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     """A schedule for a group of rows."""
     group = _Group(spec)
     p = start(spec, group.in_passes())
+    for name in group.kept - set(spec.outputs):
+        p = _in_an_output(p, group, name)
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
     for name in group.reductions:
@@ -79,18 +83,19 @@ class _Group:
         level: dict[str, int] = {}
         for name in self.members:
             own = 0
-            for source in self._sources(name):
+            for source in self.sources(name):
                 own = max(own, level[source] + (source in self.reductions))
             level[name] = own
         return level
 
-    def _sources(self, name: str) -> list[str]:
+    def sources(self, name: str) -> list[str]:
+        """The members that this one reads."""
         loads = (n.source.name for n in own_nodes(self.members[name].body) if isinstance(n, Load))
         return list(dict.fromkeys(n for n in loads if n in self.members))
 
     def _kept(self) -> set[str]:
         """Maps over the space that are stored: outputs, and dear ones that several read."""
-        readers = [source for name in self.members for source in self._sources(name)]
+        readers = [source for name in self.members for source in self.sources(name)]
         out = set()
         for name, tensor in self.members.items():
             if self.over_space(name):
@@ -118,6 +123,15 @@ class _Group:
                 if sorted(along) == sorted(names):
                     return [names.index(n) for n in along]
         return list(range(len(names)))
+
+
+def _in_an_output(p: Program, group: _Group, name: str) -> Program:
+    """A row that is kept lies in the row of the output that is made of it, if there is one."""
+    for out in group.spec.outputs:
+        if group.over_space(out) and name in group.sources(out):
+            with suppress(SchedulingError):
+                return p.store_in(name, out)
+    return p
 
 
 def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
