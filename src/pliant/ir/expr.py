@@ -280,7 +280,8 @@ class Axis(Node):
 class Reduce(Expr):
     """`combiner` over all values of `axes` of `body`.
 
-    "max" and "min" of floats are NaN where a value is; "fmax" and "fmin" pass over NaN. The tree is ours to choose: no order is promised unless the numerics are strict.
+    "max" and "min" of floats are NaN where a value is; "fmax" and "fmin" pass over NaN. The tree is
+    ours to choose: no order is promised unless the numerics are strict.
     """
 
     combiner: str
