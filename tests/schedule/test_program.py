@@ -41,7 +41,7 @@ def test_a_reference_that_is_gone_says_which_step_it_went_in() -> None:
         p.split("a_i", 2)
     with pytest.raises(SchedulingError, match=r"buffer of a: there is no such buffer: step 1"):
         p.set_scope("a", "scratch")
-    with pytest.raises(SchedulingError, match="there is no such loop$"):
+    with pytest.raises(SchedulingError, match=r"there is no such loop$"):
         p.split("z", 2)
 
 
