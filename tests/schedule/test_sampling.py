@@ -30,8 +30,8 @@ def test_variables_flow_into_later_steps_and_print() -> None:
     p = tuned()
     text = print_trace(p.trace)
     assert text == (
-        "p = p.sample_categorical('height', (1, 2, 4,), default=2)\n"
-        "p = p.sample_categorical('tail', ('mask', 'peel', 'clip',), default='mask')\n"
+        "p = p.sample_categorical('height', (1, 2, 4), default=2)\n"
+        "p = p.sample_categorical('tail', ('mask', 'peel', 'clip'), default='mask')\n"
         "p = p.split('c_i', sym('height'), decided('tail'))\n"
         "p = p.split('c_j', sym('2*height'))\n"
         "p = p.reorder('c_j_0', 'c_i_1')\n"

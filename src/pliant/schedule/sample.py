@@ -1,5 +1,10 @@
 """Decide a value that a schedule leaves open: a candidate, the sizes of tiles, a place.
 
+Without a `decision` it is the default: the policy of who wrote the schedule, computed from what is
+known there (it may be an integer over variables decided before). So a schedule is a space of
+programs, and untuned it is one good point of it. Which others there are, `pliant.schedule.explore`
+finds out from the trace. A decision outside of the space is refused.
+
 Before:
 
     @loop
@@ -15,15 +20,54 @@ Steps:
 
 After:
 
-    for i_0 in grid((n + 15)//16):
-        for i_1 in grid(16):
-            with block("y", S(16*i_0 + i_1, n), where=16*i_0 + i_1 < n) as (a,):
-                y[a] = x[a] * 2.0
+    for i_0, i_1 in grid((n + 15)//16, 16):
+        with block("y", S(16*i_0 + i_1, n), where=16*i_0 + i_1 < n) as (a,):
+            y[a] = x[a] * 2.0
 
-Without a `decision` it is the default: the policy of who wrote the schedule, computed from what is
-known there (it may be an integer over variables decided before). So a schedule is a space of
-programs, and untuned it is one good point of it. Which others there are, `pliant.schedule.explore`
-finds out from the trace. A decision outside of the space is refused.
+Steps:
+
+    p = p.sample_perfect_tile('tile', 'i', 3, 16, default=(2, 8))
+    p = p.split('i', sym('tile_1*tile_2'))
+    p = p.split('i_1', sym('tile_2'))
+
+After:
+
+    for i_0, i_1_0, i_1_1 in grid((n + 15)//16, 2, 8):
+        with block("y", S(16*i_0 + 8*i_1_0 + i_1_1, n), where=16*i_0 + 8*i_1_0 + i_1_1 < n) as (a,):
+            y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.sample_partitioned_tile('tile', 'i', 2, 1, 4, decision=(12,))
+    p = p.split('i', sym('tile_1'))
+
+After:
+
+    for i_0, i_1 in grid((n + 11)//12, 12):
+        with block("y", S(12*i_0 + i_1, n), where=12*i_0 + i_1 < n) as (a,):
+            y[a] = x[a] * 2.0
+
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i in grid(n):
+            with block("t", S(i, n)) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(n):
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.sample_compute_location('place', 't', decision='<inline>')
+
+After:
+
+    for j in grid(n):
+        with block("u", S(j, n)) as (b,):
+            u[b] = x[b] * x[b] + 1.0
 """
 
 from __future__ import annotations

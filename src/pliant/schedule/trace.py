@@ -110,5 +110,5 @@ def _text(value: Any) -> str:
         case Decided():
             return f"decided({value.name!r})"
         case tuple():
-            return "(" + "".join(f"{_text(v)}, " for v in value).rstrip(" ") + ")"
+            return "(" + ", ".join(map(_text, value)) + ("," if len(value) == 1 else "") + ")"
     return repr(value)
