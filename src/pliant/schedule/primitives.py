@@ -27,6 +27,12 @@ from pliant.schedule.reorder import reorder
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
+from pliant.schedule.sample import (
+    sample_categorical,
+    sample_compute_location,
+    sample_partitioned_tile,
+    sample_perfect_tile,
+)
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
@@ -67,6 +73,10 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         pad_block,
         blockize,
         tensorize,
+        sample_categorical,
+        sample_perfect_tile,
+        sample_partitioned_tile,
+        sample_compute_location,
     )
 }
 

@@ -1,12 +1,26 @@
 """Give a block other iterators, and loops that follow them.
 
-for i, j in grid(n, m):                     for f in grid(n*m):
-    with block("t", S(i), S(j)) as (a, b):      with block("t", S(f)) as F:
-        t[a, b] = x[b, a]              ->           t[F//m, F%m] = x[F%m, F//m]
-
 The new iterators are a layout of the old ones (`schedule.layout`): fused, in another order, of
 extent 1. Unlike `fuse` and `reorder` it changes what the block itself is written in, so that
 primitives that look at a block's iterators see the new ones.
+
+Before:
+
+    @loop
+    def turn(x: f32["m", "n"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[b, a]
+
+Steps:
+
+    p = p.transform_block('y', (sym('_0*m + _1'),))
+
+After:
+
+    for y_0 in grid(m*n):
+        with block("y", S(y_0, m*n)) as (y_v0,):
+            y[y_v0//m, y_v0%m] = x[y_v0%m, y_v0//m]
 """
 
 from __future__ import annotations
