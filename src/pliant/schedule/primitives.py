@@ -33,7 +33,7 @@ from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
-from pliant.schedule.transform_block import transform_block
+from pliant.schedule.transform_block_layout import transform_block_layout
 from pliant.sym.facts import Facts
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = {
@@ -42,7 +42,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         name_size,
         split,
         fuse,
-        transform_block,
+        transform_block_layout,
         merge,
         reorder,
         parallel,
