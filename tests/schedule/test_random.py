@@ -25,7 +25,8 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block_layout stage_operand cache_index"
+    "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
+    "reindex reindex_cache_read reindex_cache_write"
 ).split()
 
 
@@ -73,7 +74,14 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "transform_block_layout":
             extents = [i.extent for i in p.block(block).iters] if p.blocks else []
             return (block, draw(index_maps(extents))), {}
-        case "stage_operand":
+        case "reindex_cache_read" | "reindex_cache_write":
+            iters = p.block(block).iters if p.blocks else ()
+            some = draw(st.sets(st.integers(0, max(len(iters) - 1, 0))))
+            kept = [d for d in range(len(iters)) if d not in some]
+            moved = {f"_{d}": var(f"_{at}") for d, at in enumerate(kept)}
+            how = draw(index_maps([iters[d].extent for d in kept]))
+            return (block, draw(st.sampled_from(buffers)), tuple(x.subs(moved) for x in how)), {}
+        case "stage_operand" | "reindex":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
             *table, along = around or ["none"]

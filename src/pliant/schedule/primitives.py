@@ -23,6 +23,9 @@ from pliant.schedule.pad_block import pad_block
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
+from pliant.schedule.reindex import reindex
+from pliant.schedule.reindex_cache_read import reindex_cache_read
+from pliant.schedule.reindex_cache_write import reindex_cache_write
 from pliant.schedule.reorder import reorder
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
@@ -59,6 +62,9 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         cache_read,
         cache_write,
         cache_index,
+        reindex,
+        reindex_cache_read,
+        reindex_cache_write,
         stage_operand,
         store_in,
         rfactor,

@@ -127,11 +127,17 @@ def _check_chain(target: Block, chain: Sequence[For], facts: Facts, refuse: Refu
             raise refuse(f"loop {loop.var} is {loop.kind}")
         if not loop.extent.names.isdisjoint(names):
             raise refuse(f"the extent {loop.extent} of loop {loop.var} depends on another")
-    bound = IndexMap(tuple(s.var for s in chain), tuple(s.extent for s in chain), target.bindings)
-    extents = tuple(i.extent for i in target.iters)
+    pairs = list(zip(target.iters, target.bindings, strict=True))
+    extents = {s.var: s.extent for s in chain}
+    used = [x for _, b in pairs for x in b.names]
+    for i, b in list(pairs):
+        if used.count(str(b)) == 1 and facts.equal(extents.get(str(b), i.extent - 1), i.extent):
+            del extents[str(b)]
+            pairs.remove((i, b))
+    bound = IndexMap(tuple(extents), tuple(extents.values()), tuple(b for _, b in pairs))
     if not bound.is_injective(facts):
         raise refuse("its loops are not just its iterators")
-    if not bound.covers(extents, facts):
+    if not bound.covers(tuple(i.extent for i, _ in pairs), facts):
         raise refuse("its loops do not run through all of its iterators")
 
 
