@@ -26,7 +26,8 @@ NAMES = (
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
     "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
-    "reindex reindex_cache_read reindex_cache_write"
+    "reindex reindex_cache_read reindex_cache_write "
+    "transform_layout"
 ).split()
 
 
@@ -81,6 +82,11 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             moved = {f"_{d}": var(f"_{at}") for d, at in enumerate(kept)}
             how = draw(index_maps([iters[d].extent for d in kept]))
             return (block, draw(st.sampled_from(buffers)), tuple(x.subs(moved) for x in how)), {}
+        case "transform_layout":
+            own = draw(st.sampled_from(inside or ["none"]))
+            how = draw(index_maps(p.buffer(own).shape if inside else ()))
+            spread = draw(st.sampled_from([how, how, how, tuple(2 * x + 1 for x in how)]))
+            return (own, spread, draw(st.sampled_from([None, 0.0, 2.0]))), {}
         case "stage_operand" | "reindex":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":

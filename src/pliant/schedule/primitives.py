@@ -37,6 +37,7 @@ from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
+from pliant.schedule.transform_layout import transform_layout
 from pliant.sym.facts import Facts
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = {
@@ -59,6 +60,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         decompose_reduction,
         shrink_buffer,
         set_scope,
+        transform_layout,
         cache_read,
         cache_write,
         cache_index,
