@@ -120,7 +120,9 @@ def check_rfactor(p: Program, loop: str) -> _Plan:
     assert isinstance(target, For)
     over = [b for b in blocks_in(target) if "R" in iterators_over(b, loop)]
     if len(over) != 1:
-        raise refuse(f"{len(over) or 'no'} blocks reduce over it, not one")
+        raise refuse(
+            f"{len(over)} blocks reduce over it, not one" if over else "no block reduces over it"
+        )
     path = p.block_path("rfactor", over[0].name)
     block = path[-1]
     assert isinstance(block, Block)
