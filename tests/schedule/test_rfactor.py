@@ -9,7 +9,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.sym.expr import var
-from tests.schedule.programs import matmul, outline, rows, same, softmax
+from tests.schedule.programs import matmul, outline, rows, same
 from tests.schedule.test_loops import lines
 
 ROWS = """\
@@ -44,9 +44,6 @@ def test_conditions_on_what_is_reduced_over(where: str) -> None:
 
 def test_other_blocks_in_the_reduced_loops() -> None:
     """What is computed for each iteration stays where it is."""
-    p = softmax()
-    q = p.compute_at("e", "s_r").split("s_r", 4).rfactor("s_r_1")
-    assert outline(q).count("e(") == 1
     q = matmul().cache_read("c", "a")
     q = q.compute_at("a_cache", "c_r").shrink_buffer("a_cache")
     same(matmul(), q.rfactor("c_r"))
@@ -70,7 +67,7 @@ def test_other_blocks_in_the_reduced_loops() -> None:
 def test_refused_with_the_reason() -> None:
     with pytest.raises(SchedulingError, match="no block reduces over it"):
         rows().rfactor("s_i")
-    with pytest.raises(SchedulingError, match="its extent min.* varies"):
+    with pytest.raises(SchedulingError, match="its extent min"):
         rows().split("s_r", 4, tail="clip").rfactor("s_r_1")
     p = changed("S(i, n), R(r, k)", "O(i, n), R(r, k)")
     with pytest.raises(SchedulingError, match="iterator v of block s is not reduced over it"):
@@ -105,12 +102,12 @@ def buckets(x: f32["n", "k"], at: i64["n"], y: f32[2], n: i64, k: i64):
     p = program(parse_function(text))
     with pytest.raises(SchedulingError, match="iterations of loop i may update the same element"):
         p.rfactor("r")
-    q = changed("for r in grid(k):\n        for i in grid(n)", "for i in grid(n):\n        for r in "
-                "grid(k)", text)  # fmt: skip
+    nest = "for r in grid(k):\n        for i in grid(n)"
+    turned = "for i in grid(n):\n        for r in grid(k)"
+    q = changed(nest, turned, text)
     same(q, q.rfactor("r"))
     moving = text.replace("x[v, u]\n", "x[v, u]\n            at[i] = r\n")
-    q = changed("for r in grid(k):\n        for i in grid(n)", "for i in grid(n):\n        for r in "
-                "grid(k)", moving)  # fmt: skip
+    q = changed(nest, turned, moving)
     with pytest.raises(SchedulingError, match="at, on which it depends where it updates, is"):
         q.rfactor("r")
 
@@ -135,7 +132,7 @@ def twice(x: f32["n"], y: f32["n"], n: i64):
     p = program(parse_function(text))
     with pytest.raises(SchedulingError):
         p.compute_at("t", "o")
-    alone = text.replace("scope=\"scratch\")", "scope=\"scratch\")").replace(
+    alone = text.replace(
         "    for i in grid(n):\n        with block(\"zero\", S(i, n)) as (a,):\n"
         "            t[a] = 0.0\n", ""
     )  # fmt: skip

@@ -239,7 +239,7 @@ def test_what_is_a_reduction() -> None:
         assert old in NORMAL
         q = type(p)(parse_function(NORMAL.replace(old, new)), p.facts, p.primitives)
         assert as_update(q.block("s")) is None
-        with pytest.raises(SchedulingError, match="element of m.* in another order"):
+        with pytest.raises(SchedulingError, match=r"the same element of m|an element of m twice"):
             q.split("r", 4).reorder("r_1", "r_0")
         with pytest.raises(SchedulingError, match="is no update by a known combiner or reducer"):
             q.rfactor("r")

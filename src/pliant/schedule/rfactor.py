@@ -12,8 +12,8 @@ makes `m_rf` and `d_rf`, and last `m[i], d[i] = normal(m[i], d[i], m_rf[i, l], d
 What it needs, of `loop`, of extent e, and of the one block under it that reduces over it:
 
     the block     is an update by a known combiner or a reducer (`loop.reduction.as_update`); where
-                  the numerics are strict, one that rounds nothing. None of its iterators is ordered,
-                  and what is reduced over is in the bindings of "R" iterators only
+                  the numerics are strict, one that rounds nothing. None of its iterators is
+                  ordered, and what is reduced over is in the bindings of "R" iterators only
     the nest      from the outermost loop that is reduced over down to the block there are loops,
                   sequences and allocations of other buffers. Nothing else in it uses what the block
                   updates, nor writes what its places and conditions depend on. In its data parallel
