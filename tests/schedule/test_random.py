@@ -13,6 +13,7 @@ from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
 from pliant.sym.expr import var
 from tests.schedule.programs import PROGRAMS, same
+from tests.schedule.tuples import attention, normals
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -20,6 +21,7 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
+STARTS = {**PROGRAMS, "attention": attention, "normals": normals}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
@@ -87,7 +89,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
 @st.composite
 def schedules(draw: Any) -> tuple[Program, Program]:
     """A program, and what random steps made of it."""
-    start = p = PROGRAMS[draw(st.sampled_from(sorted(PROGRAMS)))]()
+    start = p = STARTS[draw(st.sampled_from(sorted(STARTS)))]()
     for _ in range(draw(st.integers(1, 8))):
         name = draw(st.sampled_from(NAMES))
         args, options = arguments(draw, p, name)

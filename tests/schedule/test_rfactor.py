@@ -52,14 +52,14 @@ def test_other_blocks_in_the_reduced_loops() -> None:
     assert outline(r) == lines("""
         scratch x_cache[n, k]
         scratch s_rf[n, (k + 3)//4]
-          s_i < n
-            s_r_0 < (k + 3)//4
-              x_cache_1 < 4
-                x_cache(s_i, 4*s_r_0 + x_cache_1) where 4*s_r_0 + x_cache_1 < k
-              s_r_1 < 4
-                s_rf(s_i, s_r_0, s_r_1) where 4*s_r_0 + s_r_1 < k
-            s_r_0_f < (k + 3)//4
-              s(s_i, s_r_0_f)
+        s_i < n
+          s_r_0 < (k + 3)//4
+            x_cache_1 < 4
+              x_cache(s_i, 4*s_r_0 + x_cache_1) where 4*s_r_0 + x_cache_1 < k
+            s_r_1 < 4
+              s_rf(s_i, s_r_0, s_r_1) where 4*s_r_0 + s_r_1 < k
+          s_r_0_f < (k + 3)//4
+            s(s_i, s_r_0_f)
     """)
     same(rows(), r)
 
