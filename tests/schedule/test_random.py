@@ -26,7 +26,8 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block stage_operand cache_index"
+    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
+    "transform_block stage_operand cache_index"
 ).split()
 
 
@@ -68,6 +69,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
         case "compute_at" | "reverse_compute_at":
             return (block, loop), {}
+        case "fuse_reduction_epilogue":
+            other = draw(st.sampled_from(p.blocks or ("none",)))
+            return (block, other), {"at": draw(st.sampled_from(["after", "last"]))}
         case "decompose_reduction":
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":

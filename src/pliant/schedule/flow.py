@@ -7,7 +7,7 @@ the new place with other values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import dropwhile
 
@@ -90,6 +90,33 @@ class Flow:
                     return f"{buffer.name}, which it reads, is written again in loop {both[-1].var}"
                 if both and not self.is_function_of_place(buffer) and not self._fresh(buffer, both):
                     return f"{buffer.name}, which it reads, may change in loop {both[-1].var}"
+        return ""
+
+    def moved_up(
+        self,
+        block: str,
+        reads: Iterable[Buffer],
+        outs: Iterable[Buffer],
+        to: Access,
+        shared: Collection[str],
+        path: Sequence[Stmt],
+    ) -> str:
+        """Why `block` cannot run soon after the access `to`, which comes before it, at the end of
+        `path`; empty if it can. It reads `reads` and writes `outs`; the loops `shared` are around
+        it now and then."""
+        reads, outs = frozenset(reads), frozenset(outs)
+        why = self.out_of_scope(reads | outs, path)
+        if why:
+            return why
+        end = self.of_block(block)[0].position
+        for a in self.all:
+            if a.block == block:
+                continue
+            again = any(x.var not in shared for x in common_loops(a.loops, to.loops))
+            if a.buffer in reads and a.write and (a.position >= to.position or again):
+                return f"{a.buffer.name}, which it reads, is written after the loop begins"
+            if a.buffer in outs and (a.position < end or again):
+                return f"{a.buffer.name} is used before it"
         return ""
 
     def _fresh(self, buffer: Buffer, loops: Sequence[For]) -> bool:
@@ -191,6 +218,20 @@ def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:
         if not (facts.equal(covered, extent) and facts.equal(offset, 0)):
             return False
     return True
+
+
+def single_iterator(index: Int | None, iters: Collection[str]) -> tuple[str, Int] | None:
+    """(name, offset) where the index is that iterator + offset; ("", index) without iterators."""
+    if index is None:
+        return None
+    used = index.names & frozenset(iters)
+    if not used:
+        return "", index
+    if len(used) > 1:
+        return None
+    (name,) = used
+    line = index.linear(name)
+    return (name, line[1]) if line is not None and line[0] == 1 else None
 
 
 def invert_store(block: Block, store: Store | BufferRef) -> dict[str, tuple[int, Int]] | None:
