@@ -15,6 +15,7 @@ from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
 from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
+from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
@@ -64,6 +65,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         compute_at,
         reverse_compute_at,
         decompose_reduction,
+        fuse_reduction_epilogue,
         shrink_buffer,
         set_scope,
         transform_layout,

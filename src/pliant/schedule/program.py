@@ -33,8 +33,8 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Stmt,
-    Store,
     statements,
+    stored,
 )
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.gone import Gone, gone_in
@@ -138,9 +138,10 @@ class Program:
         assert isinstance(found, Block)
         return found
 
-    def stores(self, block: str) -> tuple[Store, ...]:
-        """The stores of a block, without those of its init."""
-        return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
+    def written(self, block: str) -> tuple[MemoryRef, ...]:
+        """The buffers that a block writes, in order, each once; not those of its init alone."""
+        places = stored(self.block(block).body)
+        return tuple(MemoryRef(name) for name in dict.fromkeys(x.buffer.name for x in places))
 
     def innermost(self, loop: str = "") -> tuple[LoopRef, ...]:
         """The loops under `loop` (without one: all) that have none inside, in program order."""
