@@ -7,6 +7,7 @@ from typing import Final
 
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
+from pliant.schedule.bind import bind
 from pliant.schedule.blockize import blockize
 from pliant.schedule.cache_index import cache_index
 from pliant.schedule.cache_read import cache_read
@@ -48,6 +49,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         parallel,
         vectorize,
         unroll,
+        bind,
         add_unit_loop,
         compute_inline,
         reverse_compute_inline,

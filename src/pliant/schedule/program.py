@@ -33,6 +33,7 @@ from pliant.loop.stmt import (
     Store,
     statements,
 )
+from pliant.loop.threads import thread_fault
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Trace, plain, step
@@ -201,11 +202,16 @@ class Program:
 def primitive(
     fn: Callable[Concatenate[Program, P], Program],
 ) -> Callable[Concatenate[Program, P], Program]:
-    """Records the call in the trace of the program that it gives."""
+    """Records the call in the trace of the program that it gives. Refuses one in which bound loops
+    would break the rules of loop/threads.py."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
         result = fn(p, *args, **options)
+        fault = thread_fault(result.function)
+        if fault is not None:
+            given = ", ".join(a for a in args if isinstance(a, str))
+            raise SchedulingError(fn.__name__, given, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
         return replace(result, trace=(*p.trace, done))
