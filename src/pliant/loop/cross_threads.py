@@ -104,9 +104,7 @@ def tree(
     dtype, label = update.buffer.dtype, update.buffer.name
     part = buffer(names.buffer(f"{label}_part"), (1,), dtype, scope="local")
     rows = [n for _, n in around]
-    shared = buffer(
-        names.buffer(f"{label}_tree"), (2, *rows, found.width), dtype, scope="shared"
-    )
+    shared = buffer(names.buffer(f"{label}_tree"), (2, *rows, found.width), dtype, scope="shared")
     lane: Int = const(0)
     for x in found.threads:
         lane = lane * x.extent + var(at[x.kind])

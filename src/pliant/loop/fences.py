@@ -23,6 +23,7 @@ from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import int_names, less
 from pliant.loop.stmt import Alloc, Barrier, For, If, Let, Seq, Stmt, seq, statements
 from pliant.loop.threads import WARP_SCOPES, private_axes
+from pliant.sym.atoms import ModAtom
 from pliant.sym.expr import Int, var
 from pliant.sym.facts import Facts
 
@@ -130,6 +131,8 @@ class Fences:
                 continue
             if self.facts.lt(i[1], j[0]) or self.facts.lt(j[1], i[0]):
                 return True
+            if i[0] is i[1] and j[0] is j[1] and _differ(i[0], j[0]):
+                return True
         return False
 
     def _ends(self, a: Access, d: int) -> tuple[Int, Int] | None:
@@ -138,6 +141,16 @@ class Fences:
             return None
         ranges = {x.var: x.extent for x in (*self.nest, *a.loops)}
         return span(index, ranges, declare_loops(self.facts, a.loops))
+
+
+def _differ(i: Int, j: Int) -> bool:
+    """Whether two remainders by one divisor differ: those of k and k + 1, the turns of a buffer
+    with versions."""
+    a, b = i.sole_atom, j.sole_atom
+    if not isinstance(a, ModAtom) or not isinstance(b, ModAtom) or a.den is not b.den:
+        return False
+    gap = (a.num - b.num) % a.den
+    return gap.is_const and gap.value != 0
 
 
 def _place(a: Access) -> str:

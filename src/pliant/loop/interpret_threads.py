@@ -22,9 +22,31 @@ import numpy as np
 from pliant.base.errors import InvalidModelError
 from pliant.ir.evaluator import Env
 from pliant.ir.scalar import Scalar, poison
-from pliant.loop.interpret import Memory, Order, Place, Run, Session, Translator, address_of, restore
-from pliant.loop.stmt import Alloc, Barrier, Block, Buffer, Flat, For, Function, If, Let, Seq, Stmt
-from pliant.loop.stmt import Store, statements
+from pliant.loop.interpret import (
+    Memory,
+    Order,
+    Place,
+    Run,
+    Session,
+    Translator,
+    address_of,
+    restore,
+)
+from pliant.loop.stmt import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Flat,
+    For,
+    Function,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    statements,
+)
 from pliant.loop.threads import AXES, BLOCK_AXES, THREAD_AXES, is_device, private_axes
 
 # Where a thread stands: what it goes through to the barrier, and the barrier's scope.
@@ -87,9 +109,7 @@ class _Use:
             return True
         if u.block != t.block:
             return False
-        return self.meetings < t.meetings or (
-            u.row == t.row and self.row_meetings < t.row_meetings
-        )
+        return self.meetings < t.meetings or (u.row == t.row and self.row_meetings < t.row_meetings)
 
 
 @dataclass(slots=True)
@@ -165,9 +185,7 @@ class _Threads(Translator):
                 block = ", ".join(f"{a} = {k}" for a, k in at.items() if a in BLOCK_AXES)
                 name = ", ".join(f"{a} = {k}" for a, k in at.items() if a in THREAD_AXES)
                 row = tuple(at.get(a, 0) for a in THREAD_AXES[1:])
-                yield _Thread(
-                    self._launched.blocks, name, block, row, Env(env), dict(self.places)
-                )
+                yield _Thread(self._launched.blocks, name, block, row, Env(env), dict(self.places))
             case [Alloc(buffer, _), *rest]:
                 outer = dict(self.places)
                 self.enter(buffer, self._fresh(buffer, env), env)

@@ -296,9 +296,7 @@ class _Function:
                 )
             threads *= loop.extent.value
         if threads > self.limits.threads:
-            raise self.refuse(
-                f"a block has {threads} threads, more than {self.limits.threads}"
-            )
+            raise self.refuse(f"a block has {threads} threads, more than {self.limits.threads}")
         row = found.nest.get("threadIdx.x")
         if found.rows and row is not None and WARP % row.extent.value:
             raise self.refuse(

@@ -1,8 +1,8 @@
 """Give a loop's iterations to blocks of threads, or to the threads of a block.
 
-    for b in grid(n):                   for b in blockIdx.x(n):
-        for t in grid(32):       ->         for t in threadIdx.x(32):
-            s(b, t)                             s(b, t)
+for b in grid(n):                   for b in blockIdx.x(n):
+    for t in grid(32):       ->         for t in threadIdx.x(32):
+        s(b, t)                             s(b, t)
 """
 
 from __future__ import annotations

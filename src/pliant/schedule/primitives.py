@@ -30,6 +30,7 @@ from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
+from pliant.schedule.software_pipeline import software_pipeline
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.store_in import store_in
@@ -50,6 +51,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         vectorize,
         unroll,
         bind,
+        software_pipeline,
         add_unit_loop,
         compute_inline,
         reverse_compute_inline,
