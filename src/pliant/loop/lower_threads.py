@@ -321,20 +321,17 @@ class _Function:
 
     def _check_own(self, found: _Launch, facts: Facts) -> None:
         """Nothing goes from one thread to another through memory that each has for itself."""
+        for b in dict.fromkeys(u.access.buffer for u in found.uses):
+            if b not in found.homes and private_axes(b.scope):
+                whose = "thread" if "threadIdx.x" in private_axes(b.scope) else "block"
+                raise self.refuse(
+                    f"{b.name} is in {b.scope} memory, of one {whose}, and allocated outside of "
+                    f"the launch that uses it"
+                )
         for w, r in _flows(found.uses):
             b = w.access.buffer
             own = private_axes(b.scope)
             if b not in found.homes:
-                if "threadIdx.x" in own:
-                    raise self.refuse(
-                        f"{b.name} is in {b.scope} memory, of one thread, and allocated outside of "
-                        f"the launch that uses it"
-                    )
-                if own:
-                    raise self.refuse(
-                        f"{b.name} is in {b.scope} memory, of one block, and allocated outside of "
-                        f"the launch that uses it: shrink_buffer moves it"
-                    )
                 continue
             axes = [x for a, x in found.nest.items() if a in own and a in w.bound - found.homes[b]]
             axes = [x for x in axes if x.extent != 1]

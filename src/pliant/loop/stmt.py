@@ -38,8 +38,8 @@ from pliant.sym.expr import Int, IntLike, as_int
 
 __all__ = [
     "Alloc", "Barrier", "Block", "Buffer", "BufferRef", "Check", "Flat", "For", "Function", "If",
-    "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides", "for_",
-    "seq",
+    "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides",
+    "for_", "seq",
 ]  # fmt: skip
 
 LoopKind = Literal[
