@@ -1,8 +1,24 @@
 """Give a loop's iterations to blocks of threads, or to the threads of a block.
 
-for b in grid(n):                   for b in blockIdx.x(n):
-    for t in grid(32):       ->         for t in threadIdx.x(32):
-        s(b, t)                             s(b, t)
+Before:
+
+    @loop
+    def scale(x: f32["n"], y: f32["n"], n: i64):
+        for b, t in grid((n + 31)//32, 32):
+            with block("y", S(32*b + t, n), where=32*b + t < n) as (i,):
+                y[i] = x[i] * 2.0
+
+Steps:
+
+    p = p.bind('b', 'blockIdx.x')
+    p = p.bind('t', 'threadIdx.x')
+
+After:
+
+    for b in blockIdx.x((n + 31)//32):
+        for t in threadIdx.x(32):
+            with block("y", S(32*b + t, n), where=32*b + t < n) as (i,):
+                y[i] = x[i] * 2.0
 """
 
 from __future__ import annotations

@@ -1,10 +1,35 @@
 """Run parts of a loop's iterations at different times, to overlap loading with computing.
 
-    for k in grid(n):               for k in grid(n, notes={"pipeline": ((0, 1), (0, 1))}):
-        s = load(k)         ->          s = load(k)             with iteration k + 1's, that is
-        compute(s)                      compute(s)              while iteration k computes
+Before:
 
-The program means the same; `loop/lower_pipeline.py` makes prologue, steady state and epilogue.
+    @loop
+    def sums(x: f32["n", 8], y: f32[8], n: i64):
+        for k in grid(n):
+            s = alloc(f32[8], scope="shared")
+            for a in grid(8):
+                with block("s", S(k, n), S(a, 8)) as (i, j):
+                    s[j] = x[i, j]
+            for b in grid(8):
+                with block("y", R(k, n), S(b, 8)) as (i, j):
+                    y[j] = y[j] + s[j]
+
+Steps:
+
+    p = p.software_pipeline('k', (0, 1))
+
+After:
+
+    for k in grid(n, notes={"pipeline": ((0, 1), (0, 1))}):
+        s = alloc(f32[8], scope="shared")
+        for a in grid(8):
+            with block("s", S(k, n), S(a, 8)) as (i, j):
+                s[j] = x[i, j]
+        for b in grid(8):
+            with block("y", R(k, n), S(b, 8)) as (i, j):
+                y[j] = y[j] + s[j]
+
+The program means the same. `loop/lower_pipeline.py` makes prologue, steady state and epilogue of
+it, in which s of iteration k + 1 is loaded, into another version, while y takes that of k.
 """
 
 from __future__ import annotations
