@@ -7,6 +7,7 @@ from typing import Final
 
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
+from pliant.schedule.bind import bind
 from pliant.schedule.blockize import blockize
 from pliant.schedule.cache_index import cache_index
 from pliant.schedule.cache_read import cache_read
@@ -39,6 +40,7 @@ from pliant.schedule.sample import (
 )
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
+from pliant.schedule.software_pipeline import software_pipeline
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.store_in import store_in
@@ -59,6 +61,8 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         parallel,
         vectorize,
         unroll,
+        bind,
+        software_pipeline,
         add_unit_loop,
         compute_inline,
         reverse_compute_inline,
