@@ -27,7 +27,7 @@ NAMES = (
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
     "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
     "reindex reindex_cache_read reindex_cache_write "
-    "transform_layout"
+    "transform_layout cache_inplace reorder_block_iter_var annotate"
 ).split()
 
 
@@ -87,7 +87,12 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             how = draw(index_maps(p.buffer(own).shape if inside else ()))
             spread = draw(st.sampled_from([how, how, how, tuple(2 * x + 1 for x in how)]))
             return (own, spread, draw(st.sampled_from([None, 0.0, 2.0]))), {}
-        case "stage_operand" | "reindex":
+        case "reorder_block_iter_var":
+            count = len(p.block(block).iters) if p.blocks else 0
+            return (block, draw(st.permutations(range(count)))), {}
+        case "annotate":
+            return (draw(st.sampled_from([loop, block])), "note", draw(st.integers(0, 2))), {}
+        case "stage_operand" | "reindex" | "cache_inplace":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
             *table, along = around or ["none"]

@@ -7,8 +7,10 @@ from typing import Final
 
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
+from pliant.schedule.annotate import annotate, unannotate
 from pliant.schedule.blockize import blockize
 from pliant.schedule.cache_index import cache_index
+from pliant.schedule.cache_inplace import cache_inplace
 from pliant.schedule.cache_read import cache_read
 from pliant.schedule.cache_write import cache_write
 from pliant.schedule.compute_at import compute_at
@@ -27,6 +29,7 @@ from pliant.schedule.reindex import reindex
 from pliant.schedule.reindex_cache_read import reindex_cache_read
 from pliant.schedule.reindex_cache_write import reindex_cache_write
 from pliant.schedule.reorder import reorder
+from pliant.schedule.reorder_block_iter_var import reorder_block_iter_var
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
@@ -49,10 +52,13 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         transform_block_layout,
         merge,
         reorder,
+        reorder_block_iter_var,
         parallel,
         vectorize,
         unroll,
         add_unit_loop,
+        annotate,
+        unannotate,
         compute_inline,
         reverse_compute_inline,
         compute_at,
@@ -63,6 +69,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         transform_layout,
         cache_read,
         cache_write,
+        cache_inplace,
         cache_index,
         reindex,
         reindex_cache_read,
