@@ -27,7 +27,8 @@ NAMES = (
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
     "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
     "reindex reindex_cache_read reindex_cache_write "
-    "transform_layout cache_inplace reorder_block_iter_var annotate"
+    "transform_layout cache_inplace reorder_block_iter_var annotate "
+    "storage_align"
 ).split()
 
 
@@ -90,6 +91,10 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "reorder_block_iter_var":
             count = len(p.block(block).iters) if p.blocks else 0
             return (block, draw(st.permutations(range(count)))), {}
+        case "storage_align":
+            own = draw(st.sampled_from(inside or ["none"]))
+            axis = draw(st.integers(0, max(p.buffer(own).rank - 1, 0) if inside else 0))
+            return (own, axis, draw(st.sampled_from([1, 4, 8])), draw(st.integers(0, 3))), {}
         case "annotate":
             return (draw(st.sampled_from([loop, block])), "note", draw(st.integers(0, 2))), {}
         case "stage_operand" | "reindex" | "cache_inplace":

@@ -37,6 +37,7 @@ from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
+from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
@@ -67,6 +68,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         shrink_buffer,
         set_scope,
         transform_layout,
+        storage_align,
         cache_read,
         cache_write,
         cache_inplace,
