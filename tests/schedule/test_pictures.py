@@ -46,7 +46,8 @@ TO_CONVERT: frozenset[str] = frozenset(  # modules whose pictures are not in thi
     f"pliant.schedule.{name}"
     for name in (
         "fuse_reduction_epilogue reindex reindex_cache_read reindex_cache_write "
-        "transform_block_layout transform_layout"
+        "transform_block_layout transform_layout annotate cache_inplace reorder_block_iter_var "
+        "storage_align"
     ).split()
 )
 

@@ -32,7 +32,8 @@ NAMES = (
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
-    "reindex_cache_write transform_layout bind bind software_pipeline"
+    "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
+    "reorder_block_iter_var annotate storage_align"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (
@@ -98,7 +99,16 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             how = draw(index_maps(p.buffer(own).shape if inside else ()))
             spread = draw(st.sampled_from([how, how, how, tuple(2 * x + 1 for x in how)]))
             return (own, spread, draw(st.sampled_from([None, 0.0, 2.0]))), {}
-        case "stage_operand" | "reindex":
+        case "reorder_block_iter_var":
+            count = len(p.block(block).iters) if p.blocks else 0
+            return (block, draw(st.permutations(range(count)))), {}
+        case "storage_align":
+            own = draw(st.sampled_from(inside or ["none"]))
+            axis = draw(st.integers(0, max(p.buffer(own).rank - 1, 0) if inside else 0))
+            return (own, axis, draw(st.sampled_from([1, 4, 8])), draw(st.integers(0, 3))), {}
+        case "annotate":
+            return (draw(st.sampled_from([loop, block])), "note", draw(st.integers(0, 2))), {}
+        case "stage_operand" | "reindex" | "cache_inplace":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
             *table, along = around or ["none"]

@@ -36,7 +36,7 @@ from pliant.base.spans import Span
 from pliant.ir.expr import Expr, Index, Load, Var, as_expr
 from pliant.ir.node import Node, exact
 from pliant.loop.reducer import Reducer
-from pliant.sym.expr import Int, IntLike, as_int
+from pliant.sym.expr import Int, IntLike, as_int, maximum
 
 __all__ = [
     "Alloc", "Barrier", "Block", "Buffer", "BufferRef", "Check", "Combine", "Flat", "For",
@@ -80,6 +80,16 @@ class Buffer(Node):
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    @property
+    def room(self) -> Int:
+        """How many elements of memory it takes, from its first one on."""
+        if self.strides == compact_strides(self.shape):
+            count = as_int(1)
+            for extent in self.shape:
+                count = count * extent
+            return count
+        return maximum(*self.flat.shape, 0)  # less than nothing where an extent is 0
 
     @property
     def flat(self) -> Flat:
