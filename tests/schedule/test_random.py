@@ -25,7 +25,8 @@ STARTS = {**PROGRAMS, "attention": attention, "normals": normals}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
-    "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
+    "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
+    "add_unit_loop "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
     "transform_block stage_operand cache_index"
 ).split()
@@ -72,7 +73,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "fuse_reduction_epilogue":
             other = draw(st.sampled_from(p.blocks or ("none",)))
             return (block, other), {"at": draw(st.sampled_from(["after", "last"]))}
-        case "decompose_reduction":
+        case "decompose_reduction" | "decompose_padding":
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":
             return (draw(st.sampled_from(inside or ["none"])),), {}

@@ -13,6 +13,7 @@ from pliant.schedule.cache_read import cache_read
 from pliant.schedule.cache_write import cache_write
 from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
+from pliant.schedule.decompose_padding import decompose_padding
 from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
 from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
@@ -54,6 +55,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         reverse_compute_inline,
         compute_at,
         reverse_compute_at,
+        decompose_padding,
         decompose_reduction,
         fuse_reduction_epilogue,
         shrink_buffer,
