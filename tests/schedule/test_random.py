@@ -14,6 +14,7 @@ from pliant.schedule.program import Program
 from pliant.sym.expr import var
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.tuples import attention, normals
+from tests.schedule.windows import ring, window
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -21,12 +22,12 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
-STARTS = {**PROGRAMS, "attention": attention, "normals": normals}
+STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
-    "add_unit_loop "
+    "add_unit_loop rolling_buffer "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
     "transform_block stage_operand cache_index"
 ).split()
@@ -77,6 +78,8 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":
             return (draw(st.sampled_from(inside or ["none"])),), {}
+        case "rolling_buffer":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.integers(0, 1))), {}
         case "set_scope":
             return (
                 draw(st.sampled_from(buffers)),

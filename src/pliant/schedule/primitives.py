@@ -29,6 +29,7 @@ from pliant.schedule.reorder import reorder
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
+from pliant.schedule.rolling_buffer import rolling_buffer
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
@@ -66,6 +67,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         stage_operand,
         store_in,
         rfactor,
+        rolling_buffer,
         reduce_lanes,
         partition,
         pad_block,
