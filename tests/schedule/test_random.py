@@ -29,7 +29,7 @@ NAMES = (
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
     "add_unit_loop rolling_buffer "
-    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
+    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
     "reindex_cache_write transform_layout"
 ).split()
@@ -110,6 +110,10 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (draw(st.sampled_from(inside or ["none"])),), {}
         case "rolling_buffer":
             return (draw(st.sampled_from(inside or ["none"])), draw(st.integers(0, 1))), {}
+        case "pad_einsum":
+            rank = len(p.block(block).iters) if p.blocks else 0
+            steps = st.sampled_from([1, 2, 4, 4, var("n") + 1])
+            return (block, tuple(draw(steps) for _ in range(rank))), {}
         case "set_scope":
             return (
                 draw(st.sampled_from(buffers)),

@@ -22,6 +22,7 @@ from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
+from pliant.schedule.pad_einsum import pad_einsum
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
@@ -85,6 +86,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         reduce_lanes,
         partition,
         pad_block,
+        pad_einsum,
         blockize,
         tensorize,
         sample_categorical,
