@@ -18,6 +18,7 @@ from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import device, same_on_device, same_pipelined
 from tests.schedule.tuples import attention, normals
+from tests.schedule.windows import ring, window
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -25,12 +26,13 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
-STARTS = {**PROGRAMS, "attention": attention, "normals": normals}
+STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
-    "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
+    "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
+    "add_unit_loop rolling_buffer "
+    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
     "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
     "reorder_block_iter_var annotate storage_align"
@@ -121,10 +123,16 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "fuse_reduction_epilogue":
             other = draw(st.sampled_from(p.blocks or ("none",)))
             return (block, other), {"at": draw(st.sampled_from(["after", "last"]))}
-        case "decompose_reduction":
+        case "decompose_reduction" | "decompose_padding":
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":
             return (draw(st.sampled_from(inside or ["none"])),), {}
+        case "rolling_buffer":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.integers(0, 1))), {}
+        case "pad_einsum":
+            rank = len(p.block(block).iters) if p.blocks else 0
+            steps = st.sampled_from([1, 2, 4, 4, var("n") + 1])
+            return (block, tuple(draw(steps) for _ in range(rank))), {}
         case "set_scope":
             return (draw(st.sampled_from(buffers)), draw(st.sampled_from(SCOPES))), {}
         case "bind":
