@@ -11,7 +11,8 @@ from pliant.loop.stmt import Alloc, For
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
-from pliant.sym.expr import var
+from pliant.schedule.sample import INLINE, STAY
+from pliant.sym.expr import Int, var
 from tests.schedule.programs import PROGRAMS, same
 
 SMALL = {
@@ -24,7 +25,9 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block stage_operand cache_index"
+    "set_scope pad_block merge merge transform_block stage_operand cache_index "
+    "name_size sample_categorical sample_compute_location sample_partitioned_tile "
+    "sample_perfect_tile store_in tensorize tensorize"
 ).split()
 
 
@@ -38,7 +41,8 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
     match name:
         case "split":
             tail = draw(st.sampled_from(["mask", "mask", "peel", "clip", "exact"]))
-            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1])
+            sampled = [x for x in p.chosen if isinstance(x, Int)]
+            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1, *sampled])
             return (loop, draw(size)), {"tail": tail}
         case "reorder":
             return tuple(draw(st.permutations(around))), {}
@@ -79,6 +83,23 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             how = draw(st.sampled_from([None, PACKED]))
             pad = draw(st.sampled_from([None, 0.0]))
             return (block, draw(st.sampled_from(buffers))), {"layout": how, "pad": pad}
+        case "name_size":
+            size = draw(st.sampled_from(sorted(p.sizes) or ["none"]))
+            return (f"{size}_named", draw(st.sampled_from([var(size) // 2, var(size) + 1]))), {}
+        case "sample_categorical":
+            return (f"v{len(p.trace)}", (1, 2, 4, 5)), {"default": draw(st.sampled_from([2, 5]))}
+        case "sample_compute_location":
+            place = draw(st.sampled_from([STAY, INLINE, *loops]))
+            return (f"v{len(p.trace)}", block), {"default": place}
+        case "sample_partitioned_tile":
+            at, unit = draw(st.integers(0, 2)), draw(st.sampled_from([1, 2, 4]))
+            return (f"v{len(p.trace)}", loop, 3, at, unit), {}
+        case "sample_perfect_tile":
+            return (f"v{len(p.trace)}", loop, draw(st.integers(2, 3)), 4), {}
+        case "store_in":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.sampled_from(buffers))), {}
+        case "tensorize":
+            return (loop, draw(st.sampled_from(sorted(p.intrinsics) or ["none"]))), {}
         case "partition":
             return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
     return (block,), {}
