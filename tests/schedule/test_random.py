@@ -14,6 +14,7 @@ from pliant.loop.threads import AXES, BLOCK_AXES, THREAD_AXES, is_bound
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
+from pliant.schedule.sample import INLINE, STAY
 from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import device, same_on_device, same_pipelined
@@ -35,7 +36,9 @@ NAMES = (
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
     "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
-    "reorder_block_iter_var annotate storage_align"
+    "reorder_block_iter_var annotate storage_align name_size sample_categorical "
+    "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
+    "tensorize"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (
@@ -73,7 +76,8 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
     match name:
         case "split":
             tail = draw(st.sampled_from(["mask", "mask", "peel", "clip", "exact"]))
-            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1])
+            sampled = [x for x in p.chosen if isinstance(x, Int)]
+            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1, *sampled])
             return (loop, draw(size)), {"tail": tail}
         case "reorder":
             return tuple(draw(st.permutations(around))), {}
@@ -148,6 +152,23 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(buffers)), scope), {"layout": how, "pad": pad}
         case "cache_write":
             return (block, draw(st.sampled_from(["scratch", *SCOPES]))), {}
+        case "name_size":
+            size = draw(st.sampled_from(sorted(p.sizes) or ["none"]))
+            return (f"{size}_named", draw(st.sampled_from([var(size) // 2, var(size) + 1]))), {}
+        case "sample_categorical":
+            return (f"v{len(p.trace)}", (1, 2, 4, 5)), {"default": draw(st.sampled_from([2, 5]))}
+        case "sample_compute_location":
+            place = draw(st.sampled_from([STAY, INLINE, *loops]))
+            return (f"v{len(p.trace)}", block), {"default": place}
+        case "sample_partitioned_tile":
+            at, unit = draw(st.integers(0, 2)), draw(st.sampled_from([1, 2, 4]))
+            return (f"v{len(p.trace)}", loop, 3, at, unit), {}
+        case "sample_perfect_tile":
+            return (f"v{len(p.trace)}", loop, draw(st.integers(2, 3)), 4), {}
+        case "store_in":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.sampled_from(buffers))), {}
+        case "tensorize":
+            return (loop, draw(st.sampled_from(sorted(p.intrinsics) or ["none"]))), {}
         case "partition":
             return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
     return (block,), {}

@@ -62,7 +62,7 @@ def pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> Program:
         assert isinstance(loop, For)
         nest = loop.replace(extent=plan.extents[plan.loops[loop.var]], body=nest)
     body = replace_at(plan.path[: plan.at + 1], seq(*before, nest, *after))
-    for b in reversed(buffers):
+    for b in buffers:
         body = with_alloc(body, b)
     q = p.with_body(body, *made, *(MemoryRef(b.name) for b in buffers))
     check_shared(q, "pad_einsum", block, plan.path, plan.at)
