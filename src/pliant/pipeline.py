@@ -54,8 +54,10 @@ from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program, check_limits
 from pliant.runtime.features import missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
+from pliant.schedule.program import Program as ScheduledProgram
 from pliant.version import VERSION
 from pliant.watch import Watch
+from pliant.written import check_calls, program_graph
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
@@ -79,8 +81,9 @@ def compile(
     """Compile a model once, for every shape that its symbolic dimensions allow.
 
     `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
-    as for torch.export), the path, bytes or ModelProto of an ONNX model, a graph function with its
-    weights as a pair, or the path of a graph stage that PLIANT_DUMP wrote (`.py`). `dims` refines
+    as for torch.export), the path, bytes or ModelProto of an ONNX model, a tensor program
+    (`pliant.program`), a graph function with its weights as a pair, or the path of a module of such
+    functions as PLIANT_DUMP writes it (`.py`). `dims` refines
     what is known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity
     and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
     write which stages; None: as PLIANT_DUMP says.
@@ -108,6 +111,9 @@ def compile(
     try:
         if isinstance(model, str | os.PathLike) and Path(model).suffix == ".py":
             model = read_stage(Path(model))
+        if isinstance(model, ScheduledProgram):
+            check_calls(model.function, t, numerics)
+            model = program_graph(model, operators, dims), {}
         imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
         for note in imported.notes:
             warnings.warn(note, stacklevel=2)

@@ -4,7 +4,9 @@
     p = p.split("i", 8)
     outer, inner = p.made                references to what the last step made
     p = p.reorder(inner, "j").parallel(outer)
-    print_trace(p.trace)
+    print(p)                             its text
+    print(print_trace(p.trace))
+    y = p.run(x)                         what it computes, by the interpreter
 
 Programs are values: a primitive gives a new one and leaves the old one as it was. References are
 names, which are unique in a function, so one stays good for as long as its loop or block exists.
@@ -18,8 +20,12 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
+import numpy.typing as npt
+
 from pliant.base.dtypes import i64
+from pliant.graph.function import Dim
 from pliant.loop.bounds import declare_loops
+from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names, path_to
 from pliant.loop.stmt import (
     Alloc,
@@ -33,6 +39,7 @@ from pliant.loop.stmt import (
     Store,
     statements,
 )
+from pliant.ops.program import TensorProgram, run_program
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Trace, plain, step
@@ -74,6 +81,7 @@ class Program:
     trace: Trace = ()
     made: tuple[Ref, ...] = ()  # by the last step
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
+    dims: tuple[tuple[str, Dim], ...] = ()  # what `facts` take for granted, for callers to check
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
         found = self.primitives.get(name) if not name.startswith("_") else None
@@ -90,6 +98,20 @@ class Program:
     def __repr__(self) -> str:
         steps = "; ".join(map(str, self.trace))
         return f"<program {self.function.name}: {steps or 'as it came'}>"
+
+    def __str__(self) -> str:
+        return function_text(self.function)
+
+    def with_dims(self, dims: Mapping[str, Dim]) -> Program:
+        """The program with a record of what its facts take for granted of its sizes."""
+        return replace(self, dims=tuple(sorted(dims.items())))
+
+    def run(self, *arrays: npt.ArrayLike) -> Any:
+        """What the program computes of its inputs, by the interpreter, one scalar at a time: one
+        array, or a tuple of them. Elements that nothing is stored into hold NaN, or another value
+        that stands out. Raises ShapeError where the arrays do not fit."""
+        callees = {i.callee: i.semantics for i in self.intrinsics.values() if i.callee == i.name}
+        return run_program(TensorProgram(self.function, self.dims), arrays, callees)
 
     # ---- looking
 
