@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import overload
+from difflib import get_close_matches
+from typing import Any, overload
 
 from pliant.base.errors import InvalidModelError, ShapeError
 from pliant.codegen.build import target_intrinsics
@@ -30,9 +31,13 @@ from pliant.loop.signature import signature
 from pliant.loop.source import function_of_source
 from pliant.loop.stmt import Function, Invoke, statements
 from pliant.ops.program import TensorProgram, call_program
+from pliant.opt.use_programs import Choice
 from pliant.schedule.primitives import program as scheduled
 from pliant.schedule.program import Program
 from pliant.sym.facts import Facts
+
+Choose = Callable[..., Program | None]
+"""A function of an operator's operands' types and its attributes that chooses a program."""
 
 
 @overload
@@ -97,9 +102,43 @@ def program_graph(
     for name, dim in known.items():
         b.dim(name, dim)
     params = [b.param(x.name, x.dtype, x.shape) for x in s.inputs]
-    made = call_program(b, TensorProgram(p.function), *params)
+    made = call_program(b, TensorProgram(p.function), *params)  # its dims are the graph's
     function, _ = b.finish(made if isinstance(made, tuple) else (made,))
     return function
+
+
+def chosen_programs(
+    programs: Mapping[str, Program | Choose], operators: Operators, t: Target, numerics: str
+) -> dict[str, Choice]:
+    """What `programs=` of `pliant.compile` says, for `opt.use_programs`. Raises InvalidModelError
+    for names of no operator, and for programs that the target cannot run."""
+    chosen: dict[str, Choice] = {}
+    for name, choice in programs.items():
+        if name not in operators:
+            near = ", ".join(get_close_matches(str(name), operators)) or "see docs/operators.md"
+            raise InvalidModelError(f"programs: there is no operator {name!r} ({near})")
+        chosen[name] = _choice(name, choice, t, numerics)
+    return chosen
+
+
+def _choice(name: str, choice: Program | Choose, t: Target, numerics: str) -> Choice:
+    def checked(p: object) -> TensorProgram:
+        if not isinstance(p, Program):
+            raise InvalidModelError(
+                f"programs[{name!r}] is a pliant.program, or a function of the operands' types and "
+                f"the attributes that gives one or None, not {p!r:.60}"
+            )
+        check_calls(p.function, t, numerics)
+        return p.tensor_program
+
+    if isinstance(choice, Program) or not callable(choice):
+        return checked(choice)
+
+    def choose(*types: Any, **attributes: Any) -> TensorProgram | None:
+        found = choice(*types, **attributes)
+        return None if found is None else checked(found)
+
+    return choose
 
 
 def check_calls(function: Function, t: Target, numerics: str) -> None:

@@ -172,6 +172,19 @@ def sugar(x: f32[n], flags: boolean[n], y: f32[n], c: i32[1]):
     y[0] = total[0]
 
 
+def test_a_start_is_made_again_in_every_iteration() -> None:
+    @pliant.program
+    def tops(x: f32[n, k], y: f32[n]):
+        top = alloc(f32[1])
+        for i in grid(n):
+            top[0] = max(x[i, r] for r in grid(k))
+            y[i] = top[0]
+
+    assert '"top", O(i, n), R(r, k)' in text_of(tops)
+    x = floats(4, 5)
+    np.testing.assert_array_equal(tops.run(x), x.max(1))
+
+
 def test_expressions_are_pythons() -> None:
     x, flags = floats(9), RNG.random(9) < 0.5
     big = np.where((x > 0) & ~flags, np.exp(x), 0.5)

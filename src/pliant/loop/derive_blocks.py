@@ -89,6 +89,8 @@ class _Deriving:
         s = _old_value_first(s)
         nest = (*loops, *inner)
         kinds = _kinds(s, nest, self.sizes)
+        if init is not None:  # it begins anew in every iteration of the loops around
+            kinds |= {x.var: "O" for x in loops if kinds[x.var] == "R"}
         iters = {x.var: self.names.variable(f"v{x.var}") for x in nest}
         given: dict[str, IntLike] = {old: var(new) for old, new in iters.items()}
         block = Block(

@@ -26,7 +26,7 @@ from pliant.ir.evaluate import evaluate
 from pliant.ir.scalar import poison
 from pliant.ir.scalars import Array
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, Tensor
-from pliant.loop.interpret import Callee, interpret
+from pliant.loop.interpret import interpret
 from pliant.loop.signature import signature
 from pliant.loop.stmt import Buffer, Function
 from pliant.ops.common import Requirement, at_least, equal
@@ -36,10 +36,12 @@ from pliant.sym.extents import solve_extents
 
 @dataclass(frozen=True)
 class TensorProgram:
-    """A loop program to be used as an operator, and what is taken for granted of its sizes."""
+    """A loop program to be used as an operator, what is taken for granted of its sizes, and the
+    meaning of the intrinsics that it may call."""
 
     function: Function
     dims: tuple[tuple[str, Dim], ...] = ()
+    intrinsics: tuple[tuple[str, Function], ...] = ()
 
     def define(self, *operands: Tensor) -> tuple[OpaqueOutput, ...]:
         """Its results for these operands. Raises InvalidModelError where they do not fit."""
@@ -87,9 +89,7 @@ def call_program(
     return builder.call(EXPRESSION.name, *read, span=span, name=names, of=made, notes=notes)
 
 
-def run_program(
-    program: TensorProgram, arrays: Sequence[npt.ArrayLike], callees: Mapping[str, Callee]
-) -> Any:
+def run_program(program: TensorProgram, arrays: Sequence[npt.ArrayLike]) -> Any:
     """What the program computes of arrays, by the interpreter: one array, or a tuple of them."""
     s = signature(program.function)
     if len(arrays) != len(s.inputs):
@@ -110,7 +110,7 @@ def run_program(
     def run(function: Function, memory: list[Array], own: Mapping[str, int]) -> None:
         for array in memory[len(inputs) :]:
             array.fill(poison(from_numpy(array.dtype)))
-        interpret(function, memory, own, callees)
+        interpret(function, memory, own, dict(program.intrinsics))
 
     outputs = [OpaqueOutput(made, k) for k in range(len(made.results))]
     results = evaluate(outputs, known, sizes, run)

@@ -23,7 +23,9 @@ from typing import Any, Concatenate, ParamSpec
 import numpy.typing as npt
 
 from pliant.base.dtypes import i64
-from pliant.graph.function import Dim
+from pliant.base.spans import Span
+from pliant.graph.builder import Builder
+from pliant.graph.function import Dim, Value
 from pliant.loop.bounds import declare_loops
 from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names, path_to
@@ -39,7 +41,7 @@ from pliant.loop.stmt import (
     Store,
     statements,
 )
-from pliant.ops.program import TensorProgram, run_program
+from pliant.ops.program import TensorProgram, call_program, run_program
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Trace, plain, step
@@ -110,8 +112,17 @@ class Program:
         """What the program computes of its inputs, by the interpreter, one scalar at a time: one
         array, or a tuple of them. Elements that nothing is stored into hold NaN, or another value
         that stands out. Raises ShapeError where the arrays do not fit."""
-        callees = {i.callee: i.semantics for i in self.intrinsics.values() if i.callee == i.name}
-        return run_program(TensorProgram(self.function, self.dims), arrays, callees)
+        return run_program(self.tensor_program, arrays)
+
+    def call(self, builder: Builder, *operands: Value, span: Span | None = None) -> Any:
+        """Call the program in a graph function that is being built: one value, or a tuple."""
+        return call_program(builder, self.tensor_program, *operands, span=span)
+
+    @property
+    def tensor_program(self) -> TensorProgram:
+        """The program as an operator of graphs."""
+        own = [(i.name, i.semantics) for i in self.intrinsics.values() if i.callee == i.name]
+        return TensorProgram(self.function, self.dims, tuple(own))
 
     # ---- looking
 
