@@ -10,6 +10,7 @@ import torch
 
 import pliant
 from pliant.language import exp, f32, grid, i32, sizes
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 
 n, k, m = sizes("n k m")
@@ -169,15 +170,18 @@ def test_what_is_no_function_of_arrays_is_refused(fn: object, message: str) -> N
         p.run(floats(3))
 
 
+COLUMNS = int(next(iter(product.intrinsics)).split("x")[1])  # of the target's tile
+
+
 @pliant.program
-def tile(a: f32[n, k], b: f32[k, 32], c: f32[n, 32]):
-    for i, j in grid(n, 32):
+def tile(a: f32[n, k], b: f32[k, COLUMNS], c: f32[n, COLUMNS]):
+    for i, j in grid(n, COLUMNS):
         c[i, j] = sum(a[i, r] * b[r, j] for r in grid(k))
 
 
 def test_a_program_may_call_an_intrinsic_of_the_target() -> None:
-    p = with_intrinsic(tile, 32)
-    a, b = floats(13, 6), floats(6, 32)
+    p = with_intrinsic(tile, TILE_ROWS)
+    a, b = floats(13, 6), floats(6, COLUMNS)
     np.testing.assert_allclose(p.run(a, b), a @ b, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(pliant.compile(p)(a, b), a @ b, rtol=1e-4, atol=1e-5)
     if next(iter(p.intrinsics)) == "pl_mm_f32_14x32":
@@ -185,8 +189,16 @@ def test_a_program_may_call_an_intrinsic_of_the_target() -> None:
             pliant.compile(p, target="x86-64-avx2")
 
 
-def with_intrinsic(p: Program, columns: int) -> Program:
-    rows = int(next(iter(p.intrinsics)).split("_")[3].split("x")[0])
+TILE_ROWS = dict(next(i for n, i in tile.intrinsics.items() if n.endswith("_plain")).most)["m"]
+
+
+def test_a_tile_that_is_too_large_for_an_intrinsic_is_refused() -> None:
+    """It jumps to code for the number of rows: beyond the last there is none."""
+    with pytest.raises(SchedulingError, match=f"_plain does at most m = {TILE_ROWS}, here m is"):
+        with_intrinsic(tile, TILE_ROWS + 1)
+
+
+def with_intrinsic(p: Program, rows: int) -> Program:
     p = p.split("i", rows, tail="clip").reorder("i_0", "i_1", "j", "r")
     p = p.add_unit_loop("r")
     (position,) = p.made
