@@ -349,8 +349,6 @@ def test_words_outside_of_programs_say_so() -> None:
 
 
 FILE = """\
-from typing import no_type_check
-
 import pliant
 from pliant.language import exp, f32, grid, sizes
 
@@ -358,7 +356,6 @@ n, k = sizes("n k")
 
 
 @pliant.program
-@no_type_check
 def scaled_exp(x: f32[n, k], y: f32[n, k]) -> None:
     for i, j in grid(n, k):
         y[i, j] = exp(x[i, j] * 0.5)

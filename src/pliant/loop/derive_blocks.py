@@ -167,11 +167,9 @@ def _with_own_names(s: Stmt, names: Names) -> Stmt:
             buffer = names.buffer(s.buffer.name)
             s = s if buffer == s.buffer.name else rename(s, {}, {}, {s.buffer.name: buffer})
         case Block():
-            s = _renamed(s, {i.var: names.variable(i.var) for i in s.iters})
-            s = s.replace(name=names.block(s.name))
-    return s.map_children(  # type: ignore[no-any-return]
-        lambda c: _with_own_names(c, names) if isinstance(c, Stmt) else c
-    )
+            own = {i.var: names.variable(i.var) for i in s.iters}
+            s = _renamed(s.replace(name=names.block(s.name)), own)
+    return s.map_children(lambda c: _with_own_names(c, names) if isinstance(c, Stmt) else c)
 
 
 def _renamed(s: Stmt, variables: dict[str, str]) -> Stmt:

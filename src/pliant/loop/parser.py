@@ -201,10 +201,14 @@ class _Suite:
                 buffer = self._buffer_named(node, name, scope)
                 value = parser.expr(node.value, buffer.dtype)
                 return Store(buffer, tuple(parser.indices(at)), value)
-            case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name), slice=at)):
+            case ast.AugAssign(
+                target=ast.Subscript(value=ast.Name(id=name) as place, slice=at),
+                op=operator,
+                value=operand,
+            ):
                 buffer = self._buffer_named(node, name, scope)
-                old = ast.copy_location(ast.Subscript(node.target.value, at, ast.Load()), node)
-                new = ast.copy_location(ast.BinOp(old, node.op, node.value), node)
+                old = ast.copy_location(ast.Subscript(place, at, ast.Load()), node)
+                new = ast.copy_location(ast.BinOp(old, operator, operand), node)
                 value = parser.expr(new, buffer.dtype)
                 return Store(buffer, tuple(parser.indices(at)), value)
             case ast.For(target=target, iter=ast.Call() as loops, body=body, orelse=[]):
