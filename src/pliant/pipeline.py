@@ -37,11 +37,11 @@ from pliant.codegen.build import (
     build_kernel,
     build_micro_kernel,
     kernel_program,
-    micro_kernel,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
+from pliant.codegen.micro_kernels import micro_kernel
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
@@ -52,7 +52,7 @@ from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled, Program, check_limits
-from pliant.runtime.features import missing_features
+from pliant.runtime.features import forbidden_features, missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.version import VERSION
 from pliant.watch import Watch
@@ -102,6 +102,12 @@ def compile(
     if missing:  # weights are prepared, and calls run, in this process
         raise UnsupportedError(
             f"target {target!r} needs {', '.join(missing)}, which this CPU lacks"
+        )
+    forbidden = forbidden_features(t.features)
+    if forbidden:
+        raise UnsupportedError(
+            f"target {target!r} needs {', '.join(forbidden)}, which the system does not let this "
+            "process use"
         )
     watch = Watch(operators, emit or dump_of_settings(), settings().check)
     imported: ImportedModel | None = None
@@ -203,13 +209,11 @@ class _Backend:
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
         mk = micro_kernel(self.t, self.numerics)
-        self.objects[mk.symbol] = self._cached(mk.text(), self._micro_kernel)
+        build = partial(build_micro_kernel, mk, self.t)
+        self.objects[mk.symbol] = self._cached(mk.text(), build)
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
             self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
-
-    def _micro_kernel(self) -> Built:
-        return build_micro_kernel(self.t, self.numerics)
 
     def _kernel(self, symbol: str, spec: Spec) -> Built:
         self.watch.stage = f"recipe of {symbol}"

@@ -19,10 +19,10 @@ from pliant.codegen.build import (
     host_text,
     kernel_program,
     kernel_text,
-    micro_kernel,
 )  # fmt: skip
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import Target
+from pliant.codegen.micro_kernels import micro_kernel
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators

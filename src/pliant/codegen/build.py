@@ -12,7 +12,8 @@ from llvmlite.binding import orcjit
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
-from pliant.codegen.x86.microkernel import MicroKernel
+from pliant.codegen.micro_kernels import micro_kernel
+from pliant.codegen.microkernel import MatrixKernel
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function
@@ -32,18 +33,14 @@ class Built:
     sites: tuple[Site, ...]
 
 
-def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
-    """The register tile that suits a target: as many accumulators as registers allow, two for the
-    panel's vectors and the rest for broadcasts."""
-    lanes = t.lanes(32)
-    rows = 14 if t.registers == 32 else 6
-    return MicroKernel(lanes, rows, 2, in_order=numerics == "batch_invariant")
+def matmul_intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
+    """What schedules know of a micro-kernel."""
+    return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group)
 
 
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
-    mk = micro_kernel(t, spec.numerics)
-    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+    mm = matmul_intrinsic(micro_kernel(t, spec.numerics))
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 
@@ -68,8 +65,8 @@ def build_host(f: Function, t: Target) -> Built:
     return Built(compile_text(text, t, level=HOST_LEVEL), sites)
 
 
-def build_micro_kernel(t: Target, numerics: str = "fast") -> Built:
-    return Built(compile_text(micro_kernel(t, numerics).text(), t), ())
+def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
+    return Built(compile_text(mk.text(), t), ())
 
 
 class Image:
