@@ -13,7 +13,7 @@ from pliant.codegen.build import Image, build_micro_kernel
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
-from pliant.runtime.features import missing_features
+from pliant.runtime.features import host_machine, missing_features
 from tests.codegen.tiles import Tile, extremes, tails
 
 # Each under the smallest feature set that has it.
@@ -22,6 +22,7 @@ KERNELS = {
     for name in reversed(FEATURE_SETS)
     for numerics in ("fast", "batch_invariant")
     for mk in micro_kernels(target(name), numerics)
+    if target(name).architecture == host_machine()
 }
 PARAMS = [pytest.param(mk, t, id=f"{t.name}-{mk.symbol}") for mk, t in KERNELS.items()]
 

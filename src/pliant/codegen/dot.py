@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pliant.base.dtypes import DType, bf16, f32, i8, u8
+from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
 from pliant.codegen.llvm.types import mangle, scalar_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText
 
@@ -124,8 +124,38 @@ class WidenedBf16:
 
 
 @dataclass(frozen=True)
+class MultiplyAdd:
+    """8-bit integers one by one, made 32 bits wide. Exact; the sum wraps."""
+
+    a: DType
+    b: DType
+    c: DType = i32
+    group: int = 1
+    biased: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.a}{self.b}"
+
+    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
+        return (splat(t, lanes, "i32", _wide(t, 1, word, self.a)),)
+
+    def right(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return (_wide(t, lanes, words, self.b),)
+
+    def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
+        product = t.assign(f"mul <{lanes} x i32> {a[0]}, {b[0]}")
+        return t.assign(f"add <{lanes} x i32> {acc}, {product}")
+
+
+def _wide(t: FunctionText, lanes: int, value: str, dtype: DType) -> str:
+    extend = "sext" if dtype.is_signed else "zext"
+    return t.assign(f"{extend} {vector_type('i8', lanes)} {value} to {vector_type('i32', lanes)}")
+
+
+@dataclass(frozen=True)
 class Flipped:
-    """8-bit integers, where the processor's `dot` is for the other signedness of `a`.
+    """8-bit integers in fours, where the processor's `dot` is for the other signedness of `a`.
 
     With its sign bit flipped, an unsigned number is 128 too small as a signed one, a signed one 128
     too large as an unsigned one: every product is wrong by 128 * b. So is that of a zero, and what
@@ -156,9 +186,8 @@ class Flipped:
         return self.dot.group
 
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        kind = word_type(self)
-        signs = sum(0x80 << 8 * e for e in range(self.group))
-        return self.dot.left(t, lanes, t.assign(f"xor {kind} {word}, {signs}"))
+        words, signs = splat(t, lanes, "i32", word), f"splat (i32 {0x80808080})"
+        return self.dot.right(t, lanes, t.assign(f"xor <{lanes} x i32> {words}, {signs}"))
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         return self.dot.right(t, lanes, words)

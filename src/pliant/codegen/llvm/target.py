@@ -21,6 +21,7 @@ _AVX2: Final = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", 
 _AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VNNI: Final = (*_AVX512, "avx512vnni")
 _BF16: Final = (*_VNNI, "avx512bf16")
+_NEON: Final = ("neon", "fp-armv8")
 
 # Where a machine has several, the last of them is its best.
 FEATURE_SETS: Final[dict[str, tuple[str, ...]]] = {
@@ -31,9 +32,15 @@ FEATURE_SETS: Final[dict[str, tuple[str, ...]]] = {
     "x86-64-avx512-vnni": _VNNI,
     "x86-64-avx512-bf16": _BF16,
     "x86-64-amx": (*_BF16, "amx-tile", "amx-int8", "amx-bf16"),
+    "aarch64": _NEON,
+    "aarch64-dotprod": (*_NEON, "dotprod"),
+    "aarch64-i8mm": (*_NEON, "dotprod", "i8mm"),
 }
 # Vector registers, by the first features that say so: their width and how many there are.
-_REGISTERS: Final = {"avx512f": (512, 32), "avx2": (256, 16), "sse2": (128, 16)}
+_REGISTERS: Final = {
+    "avx512f": (512, 32), "avx2": (256, 16), "sse2": (128, 16), "neon": (128, 32),
+}  # fmt: skip
+_BASELINE: Final = {"x86_64": "x86-64", "aarch64": "generic"}  # LLVM's CPU, to add features to
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def target(name: str = "native") -> Target:
         raise UnsupportedError(f"no target {name!r}; there are: {known}")
     features = FEATURE_SETS[name]
     bits, registers = next(r for f, r in _REGISTERS.items() if f in features)
-    return Target(name, "x86_64-unknown-linux-gnu", features, bits, registers)
+    architecture = "aarch64" if "neon" in features else "x86_64"
+    return Target(name, f"{architecture}-unknown-linux-gnu", features, bits, registers)
 
 
 @cache
@@ -94,5 +102,5 @@ def machine(t: Target, opt: int = 3) -> llvm.TargetMachine:
     if t.vector_bits == 512:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(t.triple).create_target_machine(
-        cpu="x86-64", features=features, opt=opt, reloc="pic", codemodel="small"
+        cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic", codemodel="small"
     )
