@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pliant.base.dtypes import i8, u8
+from pliant.base.dtypes import bf16, i8, u8
 from pliant.codegen.aarch64.dot import ByteDot
 from pliant.codegen.dot import F32, Dot, Flipped, MultiplyAdd, WidenedBf16
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.microkernel import MatrixKernel, MicroKernel
 from pliant.codegen.x86.dot import Bf16, Vnni, WidenedBytes
+from pliant.codegen.x86.tiles import TileKernel
 
 
 def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
@@ -17,16 +18,20 @@ def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
 
 def micro_kernels(t: Target, numerics: str = "fast") -> tuple[MatrixKernel, ...]:
     """One for f32, for bf16, and for every two types of bytes."""
-    dots = {"x86_64": _x86_dots, "aarch64": _aarch64_dots}[t.architecture](frozenset(t.features))
+    has = frozenset(t.features)
+    if has >= {"amx-int8", "amx-bf16"}:
+        bytes_ = tuple(TileKernel(a, b) for b in (i8, u8) for a in (u8, i8))
+        return (micro_kernel(t, numerics), TileKernel(bf16, bf16), *bytes_)
+    dots = {"x86_64": _x86_dots, "aarch64": _aarch64_dots}[t.architecture](has)
     return tuple(_tile(t, dot, numerics) for dot in dots)
 
 
 def _x86_dots(has: frozenset[str]) -> tuple[Dot, ...]:
-    bf16: Dot = Bf16() if "avx512bf16" in has else WidenedBf16()
+    pairs: Dot = Bf16() if "avx512bf16" in has else WidenedBf16()
     signed: tuple[Dot, ...] = tuple(WidenedBytes(a, i8) for a in (u8, i8))
     if has & {"avx512vnni", "avxvnni"}:
         signed = (Vnni(), Flipped(Vnni()))
-    return (F32, bf16, *signed, *(WidenedBytes(a, u8) for a in (u8, i8)))
+    return (F32, pairs, *signed, *(WidenedBytes(a, u8) for a in (u8, i8)))
 
 
 def _aarch64_dots(has: frozenset[str]) -> tuple[Dot, ...]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pliant.base.dtypes import DType
-from pliant.codegen.dot import F32, Dot, word_type
+from pliant.codegen.dot import F32, Dot, splat, word_type
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 
@@ -296,10 +296,7 @@ def _last_word(
 
     columns = ""
     if kernel.c.is_float:  # 0 times what the panel holds may be NaN
-        kind = kernel.words
-        one = t.assign(f"insertelement {kind} poison, {word} {mask}, i64 0")
-        zeros = f"<{kernel.lanes} x i32> zeroinitializer"
-        columns = t.assign(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
+        columns = splat(t, kernel.lanes, word, mask)
     part = _update(t, kernel, partial_word, b2.value, 0, once.acc, columns)
     b2.next = t.assign(f"getelementptr {word}, ptr {b2.value}, i64 {kernel.columns}")
     once.close(part)
