@@ -68,7 +68,7 @@ def test_a_reduction_over_nothing_gives_the_identity() -> None:
             np.testing.assert_array_equal(y, np.full(3, value, np.float32))
 
 
-@pytest.mark.parametrize("combiner", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("combiner", ["sum", "prod", "max", "min", "fmax", "fmin"])
 def test_rfactor(combiner: str) -> None:
     p = rows(combiner)
     q = p.split("s_r", 4).rfactor("s_r_1")

@@ -11,7 +11,8 @@ from pliant.loop.stmt import Block, Buffer, Store
 
 # The binary operator of each combiner whose accumulation is one store.
 COMBINE_OP: Final = {
-    "sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and",
+    "sum": "add", "prod": "mul", "max": "max", "min": "min", "fmax": "fmax",
+    "fmin": "fmin", "any": "or", "all": "and",
 }  # fmt: skip
 _COMBINER_OF: Final = {op: combiner for combiner, op in COMBINE_OP.items()}
 
@@ -23,9 +24,9 @@ def identity(combiner: str, dtype: DType) -> Const:
             return const(0, dtype)
         case "prod":
             return const(1, dtype)
-        case "max":
+        case "max" | "fmax":
             return const(dtype.min, dtype)
-        case "min":
+        case "min" | "fmin":
             return const(dtype.max, dtype)
     return const(combiner == "all", dtype)
 

@@ -1,10 +1,31 @@
 """Compute what one iteration of a consumer's loop needs, inside that loop.
 
-for i in range(n):                      for o in range(ceildiv(n, 8)):
-    t[i] = f(i)                             for a in range(8):
-for o in range(ceildiv(n, 8)):      ->          t[8*o + a] = f(8*o + a) where 8*o + a < n
-    for i in range(8):                      for i in range(8):
-        u[8*o + i] = g(t[8*o + i])              u[8*o + i] = g(t[8*o + i])
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i in grid(n):
+            with block("t", S(i, n)) as (a,):
+                t[a] = x[a] * x[a]
+        for j_0, j_1 in grid((n + 7)//8, 8):
+            with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.compute_at('t', 'j_0')
+
+After:
+
+    t = alloc(f32[n], scope="scratch")
+    for j_0 in grid((n + 7)//8):
+        for i in grid(8):
+            with block("t", S(i + 8*j_0, n), where=i + 8*j_0 < n) as (a,):
+                t[a] = x[a] * x[a]
+        for j_1 in grid(8):
+            with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                u[b] = t[b] + 1.0
 """
 
 from __future__ import annotations

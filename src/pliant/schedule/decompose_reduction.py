@@ -1,11 +1,27 @@
 """Do the start of a reduction in a block of its own, before a loop.
 
-for i, r in grid(n, k):               for i in grid(n):
-    with block("t"):                      with block("t_init"):
-        with init():          ->              t[i] = 0
-            t[i] = 0                      for r in grid(k):
-        t[i] = t[i] + x[i, r]                 with block("t"):
-                                                  t[i] = t[i] + x[i, r]
+Before:
+
+    @loop
+    def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+        for i, r in grid(n, k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.decompose_reduction('y', 'r')
+
+After:
+
+    for i in grid(n):
+        with block("y_init", S(i, n)) as (a_init,):
+            y[a_init] = 0.0
+        for r in grid(k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                y[a] = y[a] + x[a, c]
 """
 
 from __future__ import annotations

@@ -1,8 +1,24 @@
 """Write a reduction over a few elements as one expression, to be done as a tree.
 
-for i, l in grid(n, 8):                 for i in grid(n):
-    with init(): y[i] = 0        ->         y[i] = sum(z[i, l] for l < 8)
-    y[i] = y[i] + z[i, l]
+Before:
+
+    @loop
+    def sums(x: f32["n", 8], y: f32["n"], n: i64):
+        for i, r in grid(n, 8):
+            with block("y", S(i, n), R(r, 8)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.reduce_lanes('y')
+
+After:
+
+    for i in grid(n):
+        with block("y", S(i, n)) as (a,):
+            y[a] = sum(x[a, _r0] for _r0 in grid(8))
 """
 
 from __future__ import annotations

@@ -1,10 +1,31 @@
 """Compute a consumer inside a loop of its producer, for what one iteration has made ready.
 
-for o in range(ceildiv(n, 8)):                for o in range(ceildiv(n, 8)):
-    for i in range(8):                            for i in range(8):
-        t[8*o + i] = f(8*o + i) where …             t[8*o + i] = f(8*o + i) where …
-for j in range(n):                      ->        for a in range(8):
-    u[j] = g(t[j])                                    u[8*o + a] = g(t[8*o + a]) where …
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i_0, i_1 in grid((n + 7)//8, 8):
+            with block("t", S(8*i_0 + i_1, n), where=8*i_0 + i_1 < n) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(n):
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.reverse_compute_at('u', 'i_0')
+
+After:
+
+    t = alloc(f32[n], scope="scratch")
+    for i_0 in grid((n + 7)//8):
+        for i_1 in grid(8):
+            with block("t", S(8*i_0 + i_1, n), where=8*i_0 + i_1 < n) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(8):
+            with block("u", S(8*i_0 + j, n), where=8*i_0 + j < n) as (b,):
+                u[b] = t[b] + 1.0
 """
 
 from __future__ import annotations

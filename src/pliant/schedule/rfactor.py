@@ -1,11 +1,35 @@
 """Reduce along a loop last: partial results for each of its iterations first.
 
-    for i, o, l in grid(n, k//8, 8):          for i, o, l in grid(n, k//8, 8):
-        y[i] = y[i] + x[i, 8*o + l]      ->       y_rf[i, l] = y_rf[i, l] + x[i, 8*o + l]
-                                              for i', l' in grid(n, 8):
-                                                  y[i'] = y[i'] + y_rf[i', l']
-
 The loop is then one over data parallel iterators, so it can be vectorized or parallel.
+
+Before:
+
+    @loop
+    def sums(x: f32["n", "8*k"], y: f32["n"], n: i64, k: i64):
+        for i, o, l in grid(n, k, 8):
+            with block("y", S(i, n), R(l + 8*o, 8*k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.rfactor('l')
+
+After:
+
+    y_rf = alloc(f32[n, 8], scope="scratch")
+    for i in grid(n):
+        for o, l in grid(k, 8):
+            with block("y_rf", S(i, n), R(o, k), S(l, 8)) as (a_rf, y_vo, y_vl):
+                with init():
+                    y_rf[a_rf, y_vl] = 0.0
+                y_rf[a_rf, y_vl] = y_rf[a_rf, y_vl] + x[a_rf, y_vl + 8*y_vo]
+        for l_f in grid(8):
+            with block("y", S(i, n), R(l_f, 8)) as (a, y_vl_f):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + y_rf[a, y_vl_f]
 """
 
 from __future__ import annotations
@@ -27,8 +51,8 @@ from pliant.loop.rewrite import (
     subst,
 )
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Iter, Stmt, Store, buffer, for_, seq
-from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.conflicts import strict_order
+from pliant.schedule.copies import with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program, primitive

@@ -1,14 +1,35 @@
 """Keep only the part of a buffer that one iteration of the loops around its uses needs.
 
-    t = alloc(f32[n])                       for o in range(ceildiv(n, 8)):
-    for o in range(ceildiv(n, 8)):              t = alloc(f32[8])
-        for i in range(8):                      for i in range(8):
-            t[8*o + i] = …              ->          t[8*o + i - 8*o] = …        (t[i])
-        for i in range(8):                      for i in range(8):
-            … t[8*o + i] …                          … t[i] …
-
 Inside a block the indices stay in the block's iterators, less the start of the part: bodies then
 mention the loops around. So do this when blocks no longer move.
+
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for j_0 in grid((n + 7)//8):
+            for i in grid(8):
+                with block("t", S(i + 8*j_0, n), where=i + 8*j_0 < n) as (a,):
+                    t[a] = x[a] * x[a]
+            for j_1 in grid(8):
+                with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                    u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.shrink_buffer('t')
+
+After:
+
+    for j_0 in grid((n + 7)//8):
+        t = alloc(f32[8])
+        for i in grid(8):
+            with block("t", S(i + 8*j_0, n), where=i + 8*j_0 < n) as (a,):
+                t[a - 8*j_0] = x[a] * x[a]
+        for j_1 in grid(8):
+            with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                u[b] = t[b - 8*j_0] + 1.0
 """
 
 from __future__ import annotations
