@@ -41,7 +41,7 @@ from pliant.codegen.build import (
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
-from pliant.codegen.micro_kernels import micro_kernel
+from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
@@ -208,12 +208,14 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        mk = micro_kernel(self.t, self.numerics)
-        build = partial(build_micro_kernel, mk, self.t)
-        self.objects[mk.symbol] = self._cached(mk.text(), build)
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
             self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
+        called = {name for built in self.objects.values() for name in built.calls}
+        for mk in micro_kernels(self.t, self.numerics):
+            if mk.symbol in called:
+                build = partial(build_micro_kernel, mk, self.t)
+                self.objects[mk.symbol] = self._cached(mk.text(), build)
 
     def _kernel(self, symbol: str, spec: Spec) -> Built:
         self.watch.stage = f"recipe of {symbol}"
@@ -229,8 +231,8 @@ class _Backend:
 
     def linked(self, part: Lowered, host: Built) -> list[bytes]:
         """The objects that a host function needs."""
-        names = [micro_kernel(self.t, self.numerics).symbol, *part.kernels]
-        return [*(self.objects[n].object for n in names), host.object]
+        called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
+        return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
 
     def _cached(self, what: str, build: Callable[[], Built]) -> Built:
         parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
@@ -238,10 +240,11 @@ class _Backend:
         found = self.cache.get(key)
         if found is None:
             built = build()
-            self.cache.put(key, built.object, [[s.message, s.error] for s in built.sites])
+            sites = [[s.message, s.error] for s in built.sites]
+            self.cache.put(key, built.object, [sites, list(built.calls)])
         else:
-            data, notes = found
-            built = Built(data, tuple(Site(*pair) for pair in notes))  # type: ignore[attr-defined]
+            data, (sites, calls) = found  # type: ignore[misc]
+            built = Built(data, tuple(Site(*pair) for pair in sites), tuple(calls))
         self.sites |= dict.fromkeys(built.sites)
         return built
 

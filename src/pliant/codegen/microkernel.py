@@ -249,8 +249,7 @@ def _update(
     for j in range(nv):
         offset = step * kernel.columns + j * lanes
         at = t.assign(f"getelementptr {kernel.word}, ptr {b}, i64 {offset}")
-        align = lanes * kernel.a.bytes * kernel.group
-        column = t.assign(f"load {kind}, ptr {at}, align {align}")
+        column = t.assign(f"load {kind}, ptr {at}, align {kernel.b.bytes}")
         if mask:
             column = t.assign(f"and {kind} {column}, {mask}")
         columns.append(dot.right(t, lanes, column))

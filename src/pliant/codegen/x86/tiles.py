@@ -195,7 +195,11 @@ def _whole_words(t: FunctionText, kernel: TileKernel, panel: str, count: str, la
         keep = t.assign(f"trunc i64 {t.assign(f'sub i64 {ones}, 1')} to i32")
         at = t.assign(f"getelementptr {kind}, ptr {panel}, i64 {r}")
         mask = splat(t, lanes, "i1", some)
-        args = [("ptr align 64", at), (f"<{lanes} x i1>", mask), (kind, "zeroinitializer")]
+        args = [
+            (f"ptr align {kernel.b.bytes}", at),
+            (f"<{lanes} x i1>", mask),
+            (kind, "zeroinitializer"),
+        ]
         words = t.intrinsic(f"llvm.masked.load.v{lanes}i32.p0", kind, args)
         words = t.assign(f"and {kind} {words}, {splat(t, lanes, 'i32', keep)}")
         to = t.assign(f"getelementptr {kind}, ptr {last}, i64 {r}")
