@@ -46,6 +46,10 @@ class Dot(Protocol):
     @property
     def biased(self) -> bool: ...
 
+    @property
+    def parts(self) -> int:
+        """Registers that the words of a vector take."""
+
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
         """A word of `a` for all lanes."""
 
@@ -72,15 +76,17 @@ def splat(t: FunctionText, lanes: int, element: str, value: str) -> str:
 
 
 @dataclass(frozen=True)
-class FusedMultiplyAdd:
-    """f32: one multiplication and addition, rounded once."""
+class FloatMultiplyAdd:
+    """f32: a multiplication and an addition, rounded once where the processor can do that."""
 
+    fused: bool = True
     name: str = "f32"
     a: DType = f32
     b: DType = f32
     c: DType = f32
     group: int = 1
     biased: bool = False
+    parts: int = 1
 
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
         return (splat(t, lanes, "float", word),)
@@ -89,23 +95,25 @@ class FusedMultiplyAdd:
         return (words,)
 
     def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
-        return fma(t, lanes, a[0], b[0], acc)
+        return _multiply_add(t, lanes, self.fused, a[0], b[0], acc)
 
 
-F32: Final = FusedMultiplyAdd()
+F32: Final = FloatMultiplyAdd()
 
 
 @dataclass(frozen=True)
 class WidenedBf16:
-    """bf16 in pairs, made f32 in registers: products are exact, every addition rounds once, and
+    """bf16 in pairs, made f32 in registers: products are exact, every addition rounds, and
     denormals count. For processors without an instruction for it."""
 
+    fused: bool = True
     name: str = "bf16"
     a: DType = bf16
     b: DType = bf16
     c: DType = f32
     group: int = 2
     biased: bool = False
+    parts: int = 2
 
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
         return self.right(t, lanes, splat(t, lanes, "i32", word))
@@ -119,7 +127,7 @@ class WidenedBf16:
 
     def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
         for x, y in zip(a, b, strict=True):
-            acc = fma(t, lanes, x, y, acc)
+            acc = _multiply_add(t, lanes, self.fused, x, y, acc)
         return acc
 
 
@@ -132,6 +140,7 @@ class MultiplyAdd:
     c: DType = i32
     group: int = 1
     biased: bool = False
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -164,6 +173,7 @@ class Flipped:
 
     dot: Dot
     biased: bool = True
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -196,8 +206,9 @@ class Flipped:
         return self.dot.step(t, lanes, acc, a, b)
 
 
-def fma(t: FunctionText, lanes: int, x: str, y: str, acc: str) -> str:
-    """x * y + acc in every lane, rounded once."""
+def _multiply_add(t: FunctionText, lanes: int, fused: bool, x: str, y: str, acc: str) -> str:
+    """x * y + acc in every lane. Without an instruction for it `fma` would be a call."""
     vec = vector_type("float", lanes)
     args = [(vec, x), (vec, y), (vec, acc)]
-    return t.intrinsic(f"llvm.fma.{mangle('float', lanes)}", vec, args)
+    name = "llvm.fma" if fused else "llvm.fmuladd"
+    return t.intrinsic(f"{name}.{mangle('float', lanes)}", vec, args)

@@ -25,6 +25,7 @@ class ByteDot:
     c: DType = i32
     group: int = 4
     biased: bool = False
+    parts: int = 1
 
     @property
     def name(self) -> str:

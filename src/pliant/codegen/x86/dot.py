@@ -20,6 +20,7 @@ class Vnni:
     c: DType = i32
     group: int = 4
     biased: bool = False
+    parts: int = 1
 
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
         return self.right(t, lanes, splat(t, lanes, "i32", word))
@@ -49,6 +50,7 @@ class WidenedBytes:
     c: DType = i32
     group: int = 2
     biased: bool = False
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -88,6 +90,7 @@ class Bf16:
     c: DType = f32
     group: int = 2
     biased: bool = False
+    parts: int = 1
 
     def left(self, t: FunctionText, lanes: int, word: str) -> Values:
         return self.right(t, lanes, splat(t, lanes, "i32", word))
