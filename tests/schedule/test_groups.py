@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pliant.base.dtypes import bf16, f32, i8, i32, u8
-from pliant.ir.tensor import compute, placeholder, reduce
+from pliant.ir.expr import Expr, Select, const
+from pliant.ir.tensor import compute, placeholder, reduce, within
 from pliant.loop.from_tensor import unscheduled
 from pliant.loop.stmt import Invoke, statements
 from pliant.schedule.errors import SchedulingError
@@ -43,7 +44,8 @@ def tiled(p: Program, mm: MatmulIntrinsic, tail: str = "clip") -> Program:
     p = p.reorder("c_i_0", "c_j_0", "c_i_1", "c_j_1", "c_r")
     p = p.reverse_compute_at("c_store", "c_j_0").shrink_buffer("c_local").pad_block("c")
     p = p.add_unit_loop("c_r").cache_index("c", "a", "c_i_0", "c_r", ("u", "c_i_1"))
-    return p.split("c_r", g, tail=tail).decompose_reduction("c", "u")
+    p = p.split("c_r", g, tail=tail) if g > 1 else p
+    return p.decompose_reduction("c", "u")
 
 
 @pytest.mark.parametrize("mm", [BYTES, HALVES], ids=["bytes", "halves"])
@@ -80,3 +82,32 @@ def test_what_does_not_fit_is_refused() -> None:
         tiled(product(BYTES), BYTES, tail="mask").tensorize("c_i_1", BYTES.plain)
     with pytest.raises(SchedulingError, match=r"extent of c_r_1 is .* where it has 4"):
         tiled(product(BYTES), BYTES).tensorize("c_i_1", f"{BYTES.plain}_whole")
+
+
+@pytest.mark.parametrize("mm", [BYTES, HALVES], ids=["bytes", "halves"])
+def test_rows_that_are_missing(mm: MatmulIntrinsic) -> None:
+    """A convolution with padding: positions of a window, each a reduction with a tail."""
+    x, w = placeholder("x", (n, k), mm.a), placeholder("w", (3, k, m), mm.b)
+
+    def term(i: IntLike, j: IntLike, r: IntLike, s: IntLike) -> Expr:
+        row = Select(within(i + r - 1, n), x[i + r - 1, s], const(0, mm.a))
+        return row.cast(mm.c) * w[r, s, j].cast(mm.c)
+
+    y = compute(
+        (n, m),
+        lambda i, j: reduce("sum", (3, k), lambda r, s: term(i, j, r, s)),
+        "y",
+    )
+    p = program(unscheduled("windows", [y], [x, w], ["n", "m", "k"]), intrinsics=mm.intrinsics)
+    g, width = mm.group, mm.columns
+    panels = layout(lambda r, s, j: (j // width, r, s // g, j % width, s % g))
+    q = p.cache_read("y", "w", layout=panels, pad=0).cache_write("y")
+    q = q.split("y_i", mm.rows, tail="clip").split("y_j", width)
+    q = q.reorder("y_i_0", "y_j_0", "y_i_1", "y_j_1", "y_r", "y_s")
+    q = q.reverse_compute_at("y_store", "y_j_0").shrink_buffer("y_local").pad_block("y")
+    q = q.cache_index("y", "x", "y_i_0", "y_s", ("y_r", "y_i_1"))
+    q = q.split("y_s", g, tail="clip").decompose_reduction("y", "y_r")
+    with pytest.raises(SchedulingError, match="found select where it has load"):
+        q.tensorize("y_i_1", mm.plain)
+    q = q.tensorize("y_i_1", mm.symbol)
+    same(p, q, CASES, {mm.symbol: mm.intrinsics[0].semantics})
