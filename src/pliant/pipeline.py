@@ -240,11 +240,12 @@ class _Backend:
         found = self.cache.get(key)
         if found is None:
             built = build()
-            sites = [[s.message, s.error] for s in built.sites]
-            self.cache.put(key, built.object, [sites, list(built.calls)])
+            checks = [[s.message, s.error] for s in built.sites]
+            self.cache.put(key, built.object, {"sites": checks, "calls": built.calls})
         else:
-            data, (sites, calls) = found  # type: ignore[misc]
-            built = Built(data, tuple(Site(*pair) for pair in sites), tuple(calls))
+            data, notes = found
+            sites = tuple(Site(*pair) for pair in notes["sites"])
+            built = Built(data, sites, tuple(notes["calls"]))
         self.sites |= dict.fromkeys(built.sites)
         return built
 
