@@ -37,11 +37,11 @@ from pliant.codegen.build import (
     build_kernel,
     build_micro_kernel,
     kernel_program,
-    micro_kernel,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
+from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
@@ -56,7 +56,7 @@ from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
 from pliant.opt.use_programs import Choice, use_programs
 from pliant.runtime.callable import Compiled, Program, check_limits
-from pliant.runtime.features import missing_features
+from pliant.runtime.features import forbidden_features, missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.program import Program as ScheduledProgram
 from pliant.version import VERSION
@@ -117,6 +117,12 @@ def compile(
     if missing:  # weights are prepared, and calls run, in this process
         raise UnsupportedError(
             f"target {target!r} needs {', '.join(missing)}, which this CPU lacks"
+        )
+    forbidden = forbidden_features(t.features)
+    if forbidden:
+        raise UnsupportedError(
+            f"target {target!r} needs {', '.join(forbidden)}, which the system does not let this "
+            "process use"
         )
     watch = Watch(operators, emit or dump_of_settings(), settings().check)
     imported: ImportedModel | None = None
@@ -241,14 +247,14 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        mk = micro_kernel(self.t, self.numerics)
-        self.objects[mk.symbol] = self._cached(mk.text(), self._micro_kernel)
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
             self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
-
-    def _micro_kernel(self) -> Built:
-        return build_micro_kernel(self.t, self.numerics)
+        called = {name for built in self.objects.values() for name in built.calls}
+        for mk in micro_kernels(self.t, self.numerics):
+            if mk.symbol in called:
+                build = partial(build_micro_kernel, mk, self.t)
+                self.objects[mk.symbol] = self._cached(mk.text(), build)
 
     def _kernel(self, symbol: str, spec: Spec) -> Built:
         self.watch.stage = f"recipe of {symbol}"
@@ -264,8 +270,8 @@ class _Backend:
 
     def linked(self, part: Lowered, host: Built) -> list[bytes]:
         """The objects that a host function needs."""
-        names = [micro_kernel(self.t, self.numerics).symbol, *part.kernels]
-        return [*(self.objects[n].object for n in names), host.object]
+        called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
+        return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
 
     def _cached(self, what: str, build: Callable[[], Built]) -> Built:
         parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
@@ -273,10 +279,12 @@ class _Backend:
         found = self.cache.get(key)
         if found is None:
             built = build()
-            self.cache.put(key, built.object, [[s.message, s.error] for s in built.sites])
+            checks = [[s.message, s.error] for s in built.sites]
+            self.cache.put(key, built.object, {"sites": checks, "calls": built.calls})
         else:
             data, notes = found
-            built = Built(data, tuple(Site(*pair) for pair in notes))  # type: ignore[attr-defined]
+            sites = tuple(Site(*pair) for pair in notes["sites"])
+            built = Built(data, sites, tuple(notes["calls"]))
         self.sites |= dict.fromkeys(built.sites)
         return built
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pliant.codegen.build import Image, build_kernel, build_micro_kernel
 from pliant.codegen.llvm.target import target
+from pliant.codegen.micro_kernels import micro_kernels
 from pliant.loop.stmt import Function
 from pliant.runtime.abi import CTX
 
@@ -67,7 +68,9 @@ def native(function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str,
     asked for."""
     t = target()
     f = function.replace(name="test_entry")
-    image = Image([build_kernel(f, t).object, build_micro_kernel(t).object], ["test_entry"], t)
+    tiles = [build_micro_kernel(mk, t).object for mk in micro_kernels(t)]
+    objects = [build_kernel(f, t).object, *tiles]
+    image = Image(objects, ["test_entry"], t)
     kinds = [_P, *[_P] * len(arrays), *[_N] * len(f.sizes)]
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(image.entries["test_entry"])
     context = _Context()

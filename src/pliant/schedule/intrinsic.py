@@ -27,14 +27,14 @@ from pliant.sym.expr import Int, IntLike
 @dataclass(frozen=True)
 class Intrinsic:
     """A callable piece of code: `symbol` is what `Invoke` calls, by default `name`; `semantics`
-    what it does; `arguments` the buffers and sizes of the semantics to pass, if not all in order;
-    `most` the greatest values of sizes that the code can do.
+    what it does; `arguments` the buffers, sizes and integers over sizes of the semantics to pass,
+    if not all in order; `most` the greatest values of sizes that the code can do.
     """
 
     name: str
     semantics: Function
     symbol: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str | Int, ...] = ()
     most: tuple[tuple[str, int], ...] = ()
 
     @property

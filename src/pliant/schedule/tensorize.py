@@ -39,6 +39,7 @@ from pliant.loop.stmt import Invoke
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.match import Match, NoMatch, match_nest
 from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import Int
 
 
 @primitive
@@ -49,7 +50,10 @@ def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
     known = p.intrinsics[intrinsic]
     values: dict[str, Node] = {b.name: found.address(b) for b in known.semantics.buffers}
     values |= {s: Index(found.sizes[s]) for s in known.semantics.sizes}
-    args = tuple(values[name] for name in known.arguments or values)
+    args = tuple(
+        Index(x.subs(found.sizes)) if isinstance(x, Int) else values[x]
+        for x in known.arguments or values
+    )
     return p.with_body(replace_at(path, Invoke(known.callee, args)))
 
 
