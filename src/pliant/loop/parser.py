@@ -245,9 +245,9 @@ class _Suite:
         names = self._names(target)
         if len(names) != len(loops.args):
             raise self.text.error(loops, f"{len(names)} variables for {len(loops.args)} extents")
-        extents = dict(zip(names, map(parser.integer, loops.args), strict=True))
-        body = self.suite(nodes, scope.with_extents(extents))
-        for name, extent in reversed(extents.items()):
+        extents = list(zip(names, map(parser.integer, loops.args), strict=True))
+        body = self.suite(nodes, scope.with_extents(dict(extents)))
+        for name, extent in reversed(extents):
             body = For(name, extent, body, kind)
         if "notes" in options and isinstance(body, For):
             return body.replace(notes=parser.pairs(options["notes"]))
