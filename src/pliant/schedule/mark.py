@@ -1,12 +1,43 @@
 """What kind of loop a loop is: parallel, vectorized or unrolled.
 
-for i in range(n):   ->   for i in parallel(n):
+Before:
+
+    @loop
+    def scale(x: f32["n", 32], y: f32["n", 32], n: i64):
+        for i, j_0, j_1 in grid(n, 4, 8):
+            with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.parallel('i', grain=4)
+
+After:
+
+    for i in parallel(n, notes={"grain": size("4")}):
+        for j_0, j_1 in grid(4, 8):
+            with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.unroll('j_0')
+    p = p.vectorize('j_1')
+
+After:
+
+    for i in grid(n):
+        for j_0 in unrolled(4):
+            for j_1 in vectorized(8):
+                with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                    y[a, b] = x[a, b] * 2.0
 """
 
 from __future__ import annotations
 
 from pliant.loop.rewrite import replace_at
 from pliant.loop.stmt import For, While, statements
+from pliant.loop.threads import is_bound
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
@@ -25,7 +56,10 @@ def parallel(p: Program, loop: str, *, grain: IntLike | None = None) -> Program:
     if grain is None:
         return q
     path = q.loop_path("parallel", loop)
-    return q.with_body(replace_at(path, path[-1].replace(notes=(("grain", as_int(grain)),))))
+    target = path[-1]
+    assert isinstance(target, For)
+    notes = (*target.notes, ("grain", as_int(grain)))
+    return q.with_body(replace_at(path, target.replace(notes=notes)))
 
 
 @primitive
@@ -52,6 +86,9 @@ def check_parallel(p: Program, loop: str, grain: IntLike | None = None) -> None:
     _check_independent(p, "parallel", target)
     if _inside(p, target, "vectorized"):
         raise SchedulingError("parallel", f"loop {loop}", "it is inside a vectorized loop")
+    for s in p.loop_path("parallel", loop):
+        if is_bound(s):
+            raise SchedulingError("parallel", f"loop {loop}", "it is inside a loop of threads")
 
 
 def check_vectorize(p: Program, loop: str) -> None:
@@ -68,7 +105,7 @@ def check_vectorize(p: Program, loop: str) -> None:
             raise SchedulingError("vectorize", place, "there is a while loop inside")
         if isinstance(s, For) and loop in s.extent.names:
             raise SchedulingError("vectorize", place, f"the extent of {s.var} depends on it")
-        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
+        if isinstance(s, For) and s.kind not in ("serial", "unrolled"):
             raise SchedulingError("vectorize", place, f"loop {s.var} inside it is {s.kind}")
     _check_independent(p, "vectorize", target)
 
