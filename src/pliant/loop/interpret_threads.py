@@ -205,7 +205,8 @@ class _Threads(Translator):
         ]
         span = 0 if any(d <= 0 for d, _ in dims) else 1 + sum((d - 1) * s for d, s in dims)
         memory = np.full(span, poison(buffer.dtype), buffer.dtype.numpy)
-        self._launched.kept.append(memory)
+        if _is_seen(buffer):
+            self._launched.kept.append(memory)
         return Memory(memory)
 
     def _block_of_threads(self, threads: list[_Thread], steps: Steps) -> None:
@@ -252,6 +253,16 @@ class _Threads(Translator):
                     f"({first.name}) {_stand(first)}, ({t.name}) {_stand(t)}"
                 )
         return threads
+
+    def _alloc(self, stmt: Alloc) -> Run:
+        body = self.statement(stmt.body)
+
+        def run(env: Env) -> None:
+            self.enter(stmt.buffer, self._fresh(stmt.buffer, env), env)
+            body(env)
+            self.leave(stmt.buffer)
+
+        return run
 
     # ---- statements that wait
 

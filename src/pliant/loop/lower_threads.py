@@ -156,6 +156,8 @@ class _Function:
             for axis in _OUTER_FIRST
             if axis in extents
         }
+        if "threadIdx.x" not in nest:
+            nest["threadIdx.x"] = For(self.names.variable("tx"), as_int(1), Nop(), "threadIdx.x")
         if not blocks:
             blocks = (For(self.names.variable("bx"), as_int(1), Nop(), "blockIdx.x"),)
         found = _Launch(nest, blocks)
@@ -297,8 +299,8 @@ class _Function:
             threads *= loop.extent.value
         if threads > self.limits.threads:
             raise self.refuse(f"a block has {threads} threads, more than {self.limits.threads}")
-        row = found.nest.get("threadIdx.x")
-        if found.rows and row is not None and WARP % row.extent.value:
+        row = found.nest["threadIdx.x"]
+        if found.rows and WARP % row.extent.value:
             raise self.refuse(
                 f"{found.rows[0].name} is in {found.rows[0].scope} memory, and {row.extent} "
                 f"threads of threadIdx.x are not a part of a warp of {WARP}"
@@ -420,9 +422,7 @@ def _has_blocks(s: Stmt) -> bool:
 def _assemble(found: _Launch, body: Stmt) -> Stmt:
     """The loops and the shared memory around what a thread does."""
     nest = list(found.nest.values())
-    innermost = nest.pop() if "threadIdx.x" in found.nest else None
-    if innermost is not None:
-        body = innermost.replace(body=body)
+    body = nest.pop().replace(body=body)
     for b in reversed(found.rows):
         body = Alloc(b, body)
     for loop in reversed(nest):
