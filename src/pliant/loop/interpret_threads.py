@@ -249,7 +249,7 @@ class _Threads(Translator):
         for t in threads:
             if t.at != first.at:
                 raise InvalidModelError(
-                    f"{self.name}: threads{_in(t)} do not come to the same barrier: "
+                    f"{self.name}: {_in(t)}threads do not come to the same barrier: "
                     f"({first.name}) {_stand(first)}, ({t.name}) {_stand(t)}"
                 )
         return threads
@@ -413,7 +413,7 @@ class _Threads(Translator):
         what = f"{buffer.name}{list(at)}"
         if not write and element.written is None and private_axes(buffer.scope):
             raise InvalidModelError(
-                f"{self.name}: ({t.name}){_in(t)} reads {what}{t.doing}, "
+                f"{self.name}: {_in(t)}thread ({t.name}) reads {what}{t.doing}, "
                 f"which no thread has written yet"
             )
         earlier = [element.written] if element.written is not None else []
@@ -431,12 +431,12 @@ class _Threads(Translator):
         u, words = use.thread, {True: "writes", False: "reads"}
         if u.block != t.block:
             raise InvalidModelError(
-                f"{self.name}: block ({u.place}) {words[wrote]} {what}{use.doing} and block "
-                f"({t.place}) {words[write]} it{t.doing}: nothing orders blocks"
+                f"{self.name}: thread block ({u.place}) {words[wrote]} {what}{use.doing} and "
+                f"another ({t.place}) {words[write]} it{t.doing}: nothing orders blocks"
             )
         raise InvalidModelError(
-            f"{self.name}: ({u.name}) {words[wrote]} {what}{use.doing} and ({t.name}) "
-            f"{words[write]} it{t.doing}, with no barrier between{_in(t)}"
+            f"{self.name}: {_in(t)}thread ({u.name}) {words[wrote]} {what}{use.doing} and "
+            f"({t.name}) {words[write]} it{t.doing}, with no barrier between"
         )
 
 
@@ -454,7 +454,7 @@ def _is_seen(buffer: Buffer) -> bool:
 
 
 def _in(t: _Thread) -> str:
-    return f" of block ({t.place})" if t.place else ""
+    return f"in thread block ({t.place}) " if t.place else ""
 
 
 def _stand(t: _Thread) -> str:
