@@ -22,7 +22,6 @@ from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from tests.schedule.programs import SIZES_OF, k, matmul, n, softmax, stencil, x2
 
-
 TILE, PART, STEP = 8, 2, 4  # of a product: rows and columns of a block, of a thread; a k step
 LANES = 4  # threads of a row
 
@@ -33,9 +32,7 @@ def staged_matmul() -> Program:
     p = matmul().cache_write("c", "local")
     p = p.split("c_i", TILE).split("c_i_1", PART).split("c_j", TILE).split("c_j_1", PART)
     p = p.split("c_r", STEP)
-    p = p.reorder(
-        "c_i_0", "c_j_0", "c_r_0", "c_i_1_0", "c_j_1_0", "c_r_1", "c_i_1_1", "c_j_1_1"
-    )
+    p = p.reorder("c_i_0", "c_j_0", "c_r_0", "c_i_1_0", "c_j_1_0", "c_r_1", "c_i_1_1", "c_j_1_1")
     p = p.reverse_compute_at("c_store", "c_j_0").decompose_reduction("c", "c_r_0")
     p = p.cache_read("c", "a", "shared").cache_read("c", "b", "shared")
     p = p.compute_at("a_cache", "c_r_0").compute_at("b_cache", "c_r_0")
