@@ -8,7 +8,8 @@ import pytest
 from pliant.base.errors import InvalidModelError
 from pliant.loop.interpret import interpret
 from pliant.loop.interpret_threads import interpret_threads
-from pliant.loop.lower_threads import Limits, lower_threads
+from pliant.loop.launch import Limits
+from pliant.loop.lower_threads import lower_threads
 from pliant.loop.parser import parse_function
 from pliant.loop.printer import function_text
 from pliant.loop.verify import verify_function

@@ -156,7 +156,7 @@ def device_schedules(draw: Any) -> tuple[Program, Program]:
     """A program, random steps on it, and as many of its loops bound as can be."""
     names = [*sorted(PROGRAMS), *(sorted(STAGED) * 3)]
     name = draw(st.sampled_from(names))
-    start, p = (f() for f in STAGED.get(name, (PROGRAMS.get(name),) * 2))
+    start, p = (f() for f in STAGED.get(name) or (PROGRAMS[name], PROGRAMS[name]))
     for _ in range(draw(st.integers(0, 6))):
         step = draw(st.sampled_from(DEVICE_NAMES))
         args, options = arguments(draw, p, step)
