@@ -1,50 +1,73 @@
-"""Programs as machine code, in memory that notices what is written beside it."""
+"""Loop functions compiled and called on arrays, with the least context that a kernel needs."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from pliant.codegen.build import Image, build_kernel
+from pliant.codegen.build import Image, build_kernel, build_micro_kernel
 from pliant.codegen.llvm.target import target
 from pliant.loop.stmt import Function
 from pliant.runtime.abi import CTX
 
-GUARD: Final = 64  # bytes around each block of scratch memory
-MARK: Final = 0xA5
+_P, _N = ctypes.c_void_p, ctypes.c_int64
+_BODY = ctypes.CFUNCTYPE(ctypes.c_int32, _P, _P, _N, _N)
+_PARALLEL = ctypes.CFUNCTYPE(ctypes.c_int32, _P, _P, _P, _N, _N)
+_SCRATCH = ctypes.CFUNCTYPE(_P, _P, _N)
+_MARK = ctypes.CFUNCTYPE(_N, _P)
+_RELEASE = ctypes.CFUNCTYPE(None, _P, _N)
 
-_scratch = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-_mark = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-_release = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+class _Context:
+    """One thread; parallel loops run in two pieces, the later one first."""
+
+    def __init__(self) -> None:
+        self.memory: list[tuple[np.ndarray, int, int]] = []  # (bytes, first, last + 1 asked for)
+        self.words = (_N * 64)()
+        self.calls: list[Any] = []
+        for name, kind, fn in (
+            ("parallel", _PARALLEL, self._parallel),
+            ("scratch", _SCRATCH, self._scratch),
+            ("mark", _MARK, lambda ctx: 0),
+            ("release", _RELEASE, lambda ctx, mark: None),
+        ):
+            self.calls.append(kind(fn))
+            self.words[CTX[name] // 8] = ctypes.cast(self.calls[-1], _P).value or 0
+
+    def _parallel(self, ctx: int, body: int, closure: int, n: int, grain: int) -> int:
+        run = _BODY(body)
+        return int(run(ctx, closure, n // 2, n) or run(ctx, closure, 0, n // 2))
+
+    def _scratch(self, ctx: int, size: int) -> int:
+        """Garbage: what a kernel does not write it may not read."""
+        memory = np.full(max(size, 0) + 192, 0xA5, np.uint8)
+        start = -memory.ctypes.data % 64 + 64
+        self.memory.append((memory, start, start + size))
+        return int(memory.ctypes.data) + start
+
+    def check(self) -> None:
+        """Nothing was written beside the memory that was asked for."""
+        for memory, start, end in self.memory:
+            assert start <= end
+            assert (memory[:start] == 0xA5).all() and (memory[end:] == 0xA5).all()
 
 
-def run_native(f: Function, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
-    """Run a program without parallel loops on arrays, which change in place. Fails where scratch
-    memory is written outside of what was asked for, or a negative number of bytes is."""
+def native(function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> None:
+    """As `interpret`, in machine code."""
     t = target()
-    image = Image([build_kernel(f, t).object], [f.name], t)
-    blocks: list[tuple[np.ndarray, int]] = []
-
-    def scratch(_: int, size: int) -> int:
-        assert size >= 0
-        memory = np.full(size + 2 * GUARD + 64, MARK, np.uint8)
-        start = -memory.ctypes.data % 64 + GUARD
-        blocks.append((memory, start))
-        memory[start : start + size] = 0xFF
-        sizes_of.append(size)
-        return int(memory.ctypes.data + start)
-
-    sizes_of: list[int] = []
-    calls = _scratch(scratch), _mark(lambda _: 0), _release(lambda *_: None)
-    ctx = ctypes.create_string_buffer(max(CTX.values()) + 64)
-    for name, call in zip(("scratch", "mark", "release"), calls, strict=True):
-        ctypes.c_void_p.from_buffer(ctx, CTX[name]).value = ctypes.cast(call, ctypes.c_void_p).value
-    pointers = [ctypes.c_void_p(a.ctypes.data) for a in arrays]
-    entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * (1 + len(arrays)),
-                             *[ctypes.c_int64] * len(sizes))(image.entries[f.name])  # fmt: skip
-    assert entry(ctypes.addressof(ctx), *pointers, *sizes) == 0
-    for (memory, start), size in zip(blocks, sizes_of, strict=True):
-        assert (memory[:start] == MARK).all() and (memory[start + size :] == MARK).all()
+    f = function.replace(name="test_entry")
+    image = Image([build_kernel(f, t).object, build_micro_kernel(t).object], ["test_entry"], t)
+    kinds = [_P, *[_P] * len(arrays), *[_N] * len(f.sizes)]
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(image.entries["test_entry"])
+    context = _Context()
+    assert all(a.flags.c_contiguous for a in arrays)
+    code = entry(
+        ctypes.addressof(context.words),
+        *[a.ctypes.data for a in arrays],
+        *[sizes[n] for n in f.sizes],
+    )
+    assert code == 0
+    context.check()

@@ -11,7 +11,7 @@ from pliant.schedule.primitives import PRIMITIVES, program
 from pliant.schedule.program import BlockRef, LoopRef, replay
 from pliant.schedule.trace import Step, parse_trace, print_trace
 from pliant.sym.expr import var
-from tests.schedule.programs import matmul, rows, softmax
+from tests.schedule.programs import chain, matmul, rows, softmax
 
 
 def test_references_survive_other_steps() -> None:
@@ -23,6 +23,36 @@ def test_references_survive_other_steps() -> None:
     assert all(isinstance(x, LoopRef) for x in p.made)
     assert isinstance(p.blocks[0], BlockRef)
     assert p.loop(r).var == "s_r"
+
+
+def test_a_reference_that_is_gone_says_which_step_it_went_in() -> None:
+    p = matmul().parallel("c_j").split("c_i", 8).split("c_r", 4)
+    with pytest.raises(SchedulingError) as error:
+        p.reorder("c_i", "c_r_0")
+    assert error.value.reason == (
+        "there is no such loop: step 2, split('c_i', 8), replaced it; that step made c_i_0, c_i_1"
+    )
+    p = chain().compute_inline("a")
+    with pytest.raises(SchedulingError) as error:
+        p.compute_inline("a")
+    gone = "step 1, compute_inline('a'), removed it"
+    assert error.value.reason == f"there is no such block: {gone}"
+    with pytest.raises(SchedulingError, match=r"loop a_i: there is no such loop: step 1"):
+        p.split("a_i", 2)
+    with pytest.raises(SchedulingError, match=r"buffer of a: there is no such buffer: step 1"):
+        p.set_scope("a", "scratch")
+    with pytest.raises(SchedulingError, match=r"there is no such loop$"):
+        p.split("z", 2)
+
+
+def test_a_name_is_never_given_to_something_else() -> None:
+    p = rows().split("s_i", 4).split("s_i_0", 2)
+    p = p.fuse("s_i_0_0", "s_i_0_1")
+    assert "s_i_0" not in p.loops("s")
+    assert p.names().variable("s_i_0") == "s_i_0_2"
+    p = chain().compute_inline("a")
+    names = p.names()
+    assert (names.block("a"), names.buffer("a")) == ("a_1", "a_1")
 
 
 def test_programs_are_values() -> None:

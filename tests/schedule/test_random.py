@@ -14,6 +14,7 @@ from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
+from tests.schedule.tuples import attention, normals
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -21,13 +22,14 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
+STARTS = {**PROGRAMS, "attention": attention, "normals": normals}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
-    "reindex reindex_cache_read reindex_cache_write "
-    "transform_layout cache_inplace reorder_block_iter_var annotate "
+    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block merge merge "
+    "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
+    "reindex_cache_write transform_layout cache_inplace reorder_block_iter_var annotate "
     "storage_align"
 ).split()
 
@@ -107,6 +109,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
         case "compute_at" | "reverse_compute_at":
             return (block, loop), {}
+        case "fuse_reduction_epilogue":
+            other = draw(st.sampled_from(p.blocks or ("none",)))
+            return (block, other), {"at": draw(st.sampled_from(["after", "last"]))}
         case "decompose_reduction":
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":
@@ -128,7 +133,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
 @st.composite
 def schedules(draw: Any) -> tuple[Program, Program]:
     """A program, and what random steps made of it."""
-    start = p = PROGRAMS[draw(st.sampled_from(sorted(PROGRAMS)))]()
+    start = p = STARTS[draw(st.sampled_from(sorted(STARTS)))]()
     for _ in range(draw(st.integers(1, 8))):
         name = draw(st.sampled_from(NAMES))
         args, options = arguments(draw, p, name)

@@ -11,7 +11,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
 from pliant.sym.expr import ceildiv, var
-from tests.schedule.native import run_native
+from tests.schedule.native import native
 from tests.schedule.programs import ROW_SIZES, chain, matmul, rows, same, softmax, stencil
 from tests.schedule.test_tiles import tiles
 
@@ -62,7 +62,7 @@ def test_memory_is_as_large_as_strides_need() -> None:
             x = rng.standard_normal(sizes).astype(np.float32)
             got, want = np.zeros_like(x), np.zeros_like(x)
             interpret(p.function, [x, want], sizes)
-            run_native(p.function, [x, got], sizes)
+            native(p.function, [x, got], dict(zip(p.function.sizes, sizes, strict=True)))
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_registers(axis: int) -> None:
         a = rng.standard_normal((rows_, depth)).astype(np.float32)
         b = rng.standard_normal((depth, columns)).astype(np.float32)
         c = np.zeros((rows_, columns), np.float32)
-        run_native(p.function, [a, b, c], sizes)
+        native(p.function, [a, b, c], dict(zip("nmk", sizes, strict=True)))
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
 
 

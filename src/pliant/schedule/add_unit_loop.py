@@ -1,7 +1,22 @@
 """Put a loop of one iteration around a block or loop.
 
-s   ->   for u in range(1):
-             s
+Before:
+
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("y", S(i, n)) as (a,):
+                y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.add_unit_loop('i')
+
+After:
+
+    for u, i in grid(1, n):
+        with block("y", S(i, n)) as (a,):
+            y[a] = x[a] * 2.0
 """
 
 from __future__ import annotations

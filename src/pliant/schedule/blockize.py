@@ -1,10 +1,24 @@
 """Make the nest below a loop one block, whose iterators are the loops around.
 
-for o in grid(n//8):                    for o in grid(n//8):
-    for i in range(8):                      with block("t_o", S(o, n//8)) as O:
-        with block("t", S(8*o + i)):   ->       for i in range(8):
-            …                                       with block("t", S(8*O + i)):
-                                                        …
+Before:
+
+    @loop
+    def double(x: f32["8*n"], y: f32["8*n"], n: i64):
+        for o, i in grid(n, 8):
+            with block("y", S(i + 8*o, 8*n)) as (a,):
+                y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.blockize('i')
+
+After:
+
+    for o in grid(n):
+        with block("y_o", S(o, n)) as (y_o_vo,):
+            for i in grid(8):
+                with block("y", S(i + 8*y_o_vo, 8*n)) as (a,):
+                    y[a] = x[a] * 2.0
 """
 
 from __future__ import annotations

@@ -1,19 +1,35 @@
 """Compute where rows of a buffer begin once, into a table, and read them from there.
 
-for o in range(n):                          for o in range(n):
-    for t in range(4):                          for t, i in grid(4, 8):
-        for i, k in grid(8, m):        ->           x_at[8*t + i] = inside ? m*place(o, t, i) : -1
-            … inside ? x[place(o, t, i), k] : 0     for k in range(m):
-                                                    x_else[k] = 0
-                                                for t in range(4):
-                                                    for i, k in grid(8, m):
-                                                        … x_at[8*t + i] >= 0
-                                                            ? x.flat[x_at[8*t + i] + k]
-                                                            : x_else[k]
-
 A row is what the buffer holds along one loop, next to each other in memory. What its first element
 is, and under which condition there is one, depends on the other loops: a matter of divisions and
 comparisons, which are done once for all that reads the row.
+
+Before:
+
+    @loop
+    def shift(x: f32["n", "m"], y: f32["n", "m"], n: i64, m: i64):
+        for i_0, i_1, j in grid((n + 7)//8, 8, m):
+            with block("y", S(8*i_0 + i_1, n), S(j, m), where=8*i_0 + i_1 < n) as (a, b):
+                y[a, b] = select(1 <= a, x[a - 1, b], 0.0)
+
+Steps:
+
+    p = p.cache_index('y', 'x', 'i_0', 'j', ('i_1',))
+
+After:
+
+    for i_0 in grid((n + 7)//8):
+        x_at = alloc(i64[8], scope="scratch")
+        for x_at_0 in grid(8):
+            with block("x_at", S(x_at_0, 8)) as (x_at_v0,):
+                x_at[x_at_v0] = select(1 <= 8*i_0 + x_at_v0, 8*i_0*m + m*x_at_v0 - m, -1)
+        x_else = alloc(f32[m], scope="scratch")
+        for x_else_0 in grid(m):
+            with block("x_else", S(x_else_0, m)) as (x_else_v0,):
+                x_else[x_else_v0] = 0.0
+        for i_1, j in grid(8, m):
+            with block("y", S(8*i_0 + i_1, n), S(j, m), where=8*i_0 + i_1 < n) as (a, b):
+                y[8*i_0 + i_1, j] = select(0 <= x_at[i_1], x.flat[x_at[i_1] + j], x_else[j])
 """
 
 from __future__ import annotations

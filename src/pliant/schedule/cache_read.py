@@ -1,11 +1,28 @@
 """Read a copy of a buffer instead of the buffer.
 
-    for j, k in grid(m, n):               for a, b in grid(k, m):
-        … x[k, j] …                  ->       x_cache[a, b] = x[a, b]
-                                          for j, k in grid(m, n):
-                                              … x_cache[k, j] …
-
 The copy is of the whole buffer; `compute_at` and `shrink_buffer` make it that of a part.
+
+Before:
+
+    @loop
+    def turn(x: f32["m", "n"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[b, a]
+
+Steps:
+
+    p = p.cache_read('y', 'x')
+
+After:
+
+    x_cache = alloc(f32[m, n], scope="scratch")
+    for x_cache_0, x_cache_1 in grid(m, n):
+        with block("x_cache", S(x_cache_0, m), S(x_cache_1, n)) as (x_cache_v0, x_cache_v1):
+            x_cache[x_cache_v0, x_cache_v1] = x[x_cache_v0, x_cache_v1]
+    for i, j in grid(n, m):
+        with block("y", S(i, n), S(j, m)) as (a, b):
+            y[a, b] = x_cache[b, a]
 """
 
 from __future__ import annotations

@@ -1,12 +1,33 @@
 """Write a buffer of one's own, and copy it to the buffer afterwards.
 
-    for i, r in grid(n, k):               for i, r in grid(n, k):
-        y[i] = y[i] + x[i, r]        ->       y_local[i] = y_local[i] + x[i, r]
-                                          for a in grid(n):
-                                              y[a] = y_local[a]
-
 The buffer of one's own may have another layout, in which for example dimensions are one.
 `reverse_compute_at` brings the copying block into a loop, `shrink_buffer` makes the buffer small.
+
+Before:
+
+    @loop
+    def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+        for i, r in grid(n, k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.cache_write('y')
+
+After:
+
+    y_local = alloc(f32[n], scope="scratch")
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k)) as (a, c):
+            with init():
+                y_local[a] = 0.0
+            y_local[a] = y_local[a] + x[a, c]
+    for y_store_0 in grid(n):
+        with block("y_store", S(y_store_0, n)) as (y_store_v0,):
+            y[y_store_v0] = y_local[y_store_v0]
 """
 
 from __future__ import annotations

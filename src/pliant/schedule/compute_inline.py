@@ -1,9 +1,26 @@
 """Compute a block's value where it is read, instead of storing it.
 
-for i in range(n):                   for i in range(n):
-    t[i] = f(i)                 ->       u[i] = g(f(i))
-for i in range(n):
-    u[i] = g(t[i])
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i in grid(n):
+            with block("t", S(i, n)) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(n):
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.compute_inline('t')
+
+After:
+
+    for j in grid(n):
+        with block("u", S(j, n)) as (b,):
+            u[b] = x[b] * x[b] + 1.0
 """
 
 from __future__ import annotations

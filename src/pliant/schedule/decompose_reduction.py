@@ -1,18 +1,34 @@
 """Do the start of a reduction in a block of its own, before a loop.
 
-for i, r in grid(n, k):               for i in grid(n):
-    with block("t"):                      with block("t_init"):
-        with init():          ->              t[i] = 0
-            t[i] = 0                      for r in grid(k):
-        t[i] = t[i] + x[i, r]                 with block("t"):
-                                                  t[i] = t[i] + x[i, r]
+Before:
+
+    @loop
+    def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+        for i, r in grid(n, k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.decompose_reduction('y', 'r')
+
+After:
+
+    for i in grid(n):
+        with block("y_init", S(i, n)) as (a_init,):
+            y[a_init] = 0.0
+        for r in grid(k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                y[a] = y[a] + x[a, c]
 """
 
 from __future__ import annotations
 
 from pliant.loop.lower_init import CannotSeparateError, reduction_loops, separate_init
 from pliant.loop.regions import accesses
-from pliant.loop.stmt import Block, For, Stmt, Store, statements
+from pliant.loop.stmt import Block, For, Stmt, statements, stored
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import BlockRef, Program, primitive
 
@@ -50,7 +66,7 @@ def check_decompose_reduction(p: Program, block: str, loop: str) -> tuple[tuple[
     outside = [v for v in reduction_loops(target) if around.get(v, len(path)) < around[loop]]
     if outside:
         raise refuse(f"it reduces over {', '.join(sorted(outside))}, outside of loop {loop}")
-    own = {s.buffer for s in statements(target.init) if isinstance(s, Store)}
+    own = {x.buffer for x in stored(target.init)}
     for a in accesses(path[around[loop]], p.invoked):
         if a.buffer in own and a.block != block:
             other = f"block {a.block}" if a.block else "a statement"

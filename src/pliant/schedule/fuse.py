@@ -1,8 +1,22 @@
 """Fuse nested loops into one.
 
-for i in range(n):            for f in range(n*m):
-    for j in range(m):   ->       s(f//m, f%m)
-        s(i, j)
+Before:
+
+    @loop
+    def scale(x: f32["n", "m"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.fuse('i', 'j')
+
+After:
+
+    for i_f in grid(m*n):
+        with block("y", S(i_f//m, n), S(i_f%m, m)) as (a, b):
+            y[a, b] = x[a, b] * 2.0
 """
 
 from __future__ import annotations

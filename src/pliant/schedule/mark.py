@@ -1,6 +1,36 @@
 """What kind of loop a loop is: parallel, vectorized or unrolled.
 
-for i in range(n):   ->   for i in parallel(n):
+Before:
+
+    @loop
+    def scale(x: f32["n", 32], y: f32["n", 32], n: i64):
+        for i, j_0, j_1 in grid(n, 4, 8):
+            with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.parallel('i', grain=4)
+
+After:
+
+    for i in parallel(n, notes={"grain": size("4")}):
+        for j_0, j_1 in grid(4, 8):
+            with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.unroll('j_0')
+    p = p.vectorize('j_1')
+
+After:
+
+    for i in grid(n):
+        for j_0 in unrolled(4):
+            for j_1 in vectorized(8):
+                with block("y", S(i, n), S(8*j_0 + j_1, 32)) as (a, b):
+                    y[a, b] = x[a, b] * 2.0
 """
 
 from __future__ import annotations

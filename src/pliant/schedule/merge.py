@@ -1,9 +1,29 @@
 """Run two loops as one, in the place of the first.
 
-for i in range(n):            for i in range(n):
-    a[i] = f(i)                   a[i] = f(i)
-for j in range(n):     ->         b[i] = g(a[i])
-    b[j] = g(a[j])
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i in grid(n):
+            with block("t", S(i, n)) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(n):
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.merge('i', 'j')
+
+After:
+
+    t = alloc(f32[n], scope="scratch")
+    for i in grid(n):
+        with block("t", S(i, n)) as (a,):
+            t[a] = x[a] * x[a]
+        with block("u", S(i, n)) as (b,):
+            u[b] = t[b] + 1.0
 """
 
 from __future__ import annotations

@@ -1,8 +1,25 @@
 """Give an integer that depends on sizes alone a name, which other steps may use as a size.
 
-                                      tile: i64 = min(14, max(1, n//4))
-for i in range(n):              ->    for i in range(n):
-    s(i)                                  s(i)
+Before:
+
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("y", S(i, n)) as (a,):
+                y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.name_size('tile', sym('min(14, n//4 + 1)'))
+    p = p.split('i', sym('tile'), tail='clip')
+
+After:
+
+    tile: i64 = min(14, n//4 + 1)
+    for i_0 in grid((n - 1)//tile + 1):
+        for i_1 in grid(min(-i_0*tile + n, tile)):
+            with block("y", S(i_0*tile + i_1, n)) as (a,):
+                y[a] = x[a] * 2.0
 """
 
 from __future__ import annotations

@@ -1,12 +1,44 @@
 """Let a block run over whole tiles, beyond its domain, into memory that is there for it.
 
-    t = alloc(f32[8])                        t = alloc(f32[8])
-    for i in range(8):                       for i in range(8):
-        t[i] = f(8*o + i) where 8*o + i < n    ->    t[i] = f(8*o + i)
-
 What it computes there is never read. So the inner loops of a kernel need no masks: only its loads
 from padded copies and its last stores know where the tensor ends. Memory of the function's own that
 is too small for whole tiles grows.
+
+Before:
+
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        p = alloc(f32[(n + 7)//8, 8], scope="scratch")
+        for o, i in grid((n + 7)//8, 8):
+            with block("p", S(o, (n + 7)//8), S(i, 8)) as (a, b):
+                p[a, b] = select(8*a + b < n, x[8*a + b], 0.0)
+        for u in grid((n + 7)//8):
+            t = alloc(f32[8])
+            for v in grid(8):
+                with block("t", S(8*u + v, n), where=8*u + v < n) as (c,):
+                    t[c - 8*u] = p[c//8, c%8] * 2.0
+            for w in grid(8):
+                with block("y", S(8*u + w, n), where=8*u + w < n) as (d,):
+                    y[d] = t[d - 8*u]
+
+Steps:
+
+    p = p.pad_block('t')
+
+After:
+
+    p = alloc(f32[(n + 7)//8, 8], scope="scratch")
+    for o, i in grid((n + 7)//8, 8):
+        with block("p", S(o, (n + 7)//8), S(i, 8)) as (a, b):
+            p[a, b] = select(8*a + b < n, x[8*a + b], 0.0)
+    for u in grid((n + 7)//8):
+        t = alloc(f32[8])
+        for v in grid(8):
+            with block("t", S(8*u + v, 8*((n + 7)//8))) as (c,):
+                t[c - 8*u] = p[c//8, c%8] * 2.0
+        for w in grid(8):
+            with block("y", S(8*u + w, n), where=8*u + w < n) as (d,):
+                y[d] = t[d - 8*u]
 """
 
 from __future__ import annotations
@@ -25,7 +57,7 @@ from pliant.loop.rewrite import (
     replace_at,
     replace_buffer,
 )
-from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, compact_strides, statements
+from pliant.loop.stmt import Alloc, Block, Buffer, For, compact_strides, stored
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
@@ -192,10 +224,8 @@ def _check_own(
 
 def _places(block: Block, buffer: Buffer) -> frozenset[tuple[int, Int, Int]] | None:
     """For each indexed dimension the offset and the iterator's extent."""
-    store = next(
-        (s for s in statements(block.body) if isinstance(s, Store) and s.buffer is buffer), None
-    )
-    found = None if store is None else invert_store(block, store)
+    place = next((x for x in stored(block.body) if x.buffer is buffer), None)
+    found = None if place is None else invert_store(block, place)
     if found is None:
         return None
     extents = {i.var: i.extent for i in block.iters}

@@ -1,9 +1,25 @@
 """Run a loop as two, one after the other, and drop conditions that hold throughout the first.
 
-for o in range(ceildiv(n, 8)):          for o in range(n//8):
-    s(o) where 8*o + 7 < n      ->          s(o)
-                                        for o_t in range(ceildiv(n, 8) - n//8):
-                                            s(o_t + n//8) where 8*(o_t + n//8) + 7 < n
+Before:
+
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        for o, i in grid((n + 7)//8, 8):
+            with block("y", S(i + 8*o, n), where=i + 8*o < n) as (a,):
+                y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.partition('o', sym('n//8'))
+
+After:
+
+    for o, i in grid(n//8, 8):
+        with block("y", S(i + 8*o, n)) as (a,):
+            y[a] = x[a] * 2.0
+    for o_t, i_t in grid((n + 7)//8 - (n//8), 8):
+        with block("y_t", S(i_t + 8*(n//8) + 8*o_t, n), where=i_t + 8*(n//8) + 8*o_t < n) as (a_t,):
+            y[a_t] = x[a_t] * 2.0
 """
 
 from __future__ import annotations

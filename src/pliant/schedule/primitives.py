@@ -17,6 +17,7 @@ from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
 from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
+from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
@@ -33,6 +34,12 @@ from pliant.schedule.reorder_block_iter_var import reorder_block_iter_var
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
+from pliant.schedule.sample import (
+    sample_categorical,
+    sample_compute_location,
+    sample_partitioned_tile,
+    sample_perfect_tile,
+)
 from pliant.schedule.set_scope import set_scope
 from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.split import split
@@ -65,6 +72,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         compute_at,
         reverse_compute_at,
         decompose_reduction,
+        fuse_reduction_epilogue,
         shrink_buffer,
         set_scope,
         transform_layout,
@@ -84,6 +92,10 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         pad_block,
         blockize,
         tensorize,
+        sample_categorical,
+        sample_perfect_tile,
+        sample_partitioned_tile,
+        sample_compute_location,
     )
 }
 

@@ -7,7 +7,10 @@
     print_trace(p.trace)
 
 Programs are values: a primitive gives a new one and leaves the old one as it was. References are
-names, which are unique in a function, so one stays good for as long as its loop or block exists.
+names, which are unique in a function, so one stays good for as long as its loop or block exists. A
+name is never given to something else later: one whose loop is gone is refused, with the step that
+it went in. What sampling steps decided has names too (`chosen`), which stand for the values in the
+arguments of later steps.
 The primitives are functions in a table that the program carries; `p.name(…)` looks there.
 """
 
@@ -30,12 +33,14 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Stmt,
-    Store,
     statements,
+    stored,
 )
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.gone import Gone, gone_in
 from pliant.schedule.intrinsic import Intrinsic, meaning
-from pliant.schedule.trace import Trace, plain, step
+from pliant.schedule.trace import Decided, Trace, plain, step
+from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
 
 P = ParamSpec("P")
@@ -73,6 +78,9 @@ class Program:
     intrinsics: Mapping[str, Intrinsic] = field(default_factory=dict)
     trace: Trace = ()
     made: tuple[Ref, ...] = ()  # by the last step
+    chosen: tuple[Int | Decided, ...] = ()  # by the last sampling step: its variables
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # the values of such variables
+    gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
@@ -130,9 +138,10 @@ class Program:
         assert isinstance(found, Block)
         return found
 
-    def stores(self, block: str) -> tuple[Store, ...]:
-        """The stores of a block, without those of its init."""
-        return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
+    def written(self, block: str) -> tuple[MemoryRef, ...]:
+        """The buffers that a block writes, in order, each once; not those of its init alone."""
+        places = stored(self.block(block).body)
+        return tuple(MemoryRef(name) for name in dict.fromkeys(x.buffer.name for x in places))
 
     def innermost(self, loop: str = "") -> tuple[LoopRef, ...]:
         """The loops under `loop` (without one: all) that have none inside, in program order."""
@@ -150,8 +159,22 @@ class Program:
         """A buffer: a parameter or one allocated inside."""
         found = self._buffers().get(name)
         if found is None:
-            raise SchedulingError("buffer", name, "there is no such buffer")
+            raise SchedulingError("buffer", name, self._missing("buffer", name))
         return found
+
+    def decided(self, value: Any) -> Any:
+        """`value`, an argument of a step, with what was decided for the variables in it."""
+        match value:
+            case Int():
+                numbers = {n: self.decisions.get(n) for n in value.names}
+                return value.subs({n: v for n, v in numbers.items() if isinstance(v, int)})
+            case Decided(name):
+                if name not in self.decisions:
+                    raise SchedulingError("decided", name, "no step before decides it")
+                return self.decisions[name]
+            case tuple() | list():
+                return tuple(self.decided(v) for v in value)
+        return value
 
     def _buffers(self) -> dict[str, Buffer]:
         inside = (s.buffer for s in self.statements() if isinstance(s, Alloc))
@@ -163,15 +186,19 @@ class Program:
         """Statements from the root down to a loop; refuses where there is none of that name."""
         path = path_to(self.function.body, lambda s: isinstance(s, For) and s.var == name)
         if path is None:
-            raise SchedulingError(primitive, f"loop {name}", "there is no such loop")
+            raise SchedulingError(primitive, f"loop {name}", self._missing("loop", name))
         return path
 
     def block_path(self, primitive: str, name: str) -> tuple[Stmt, ...]:
         """Statements from the root down to a block; refuses where there is none of that name."""
         path = path_to(self.function.body, lambda s: isinstance(s, Block) and s.name == name)
         if path is None:
-            raise SchedulingError(primitive, f"block {name}", "there is no such block")
+            raise SchedulingError(primitive, f"block {name}", self._missing("block", name))
         return path
+
+    def _missing(self, kind: str, name: str) -> str:
+        gone = self.gone.get((kind, name))
+        return f"there is no such {kind}" + (f": {gone}" if gone else "")
 
     def inside(self, path: tuple[Stmt, ...]) -> Facts:
         """What holds below the loops of `path`. Not to be added to: make a copy for that."""
@@ -185,8 +212,16 @@ class Program:
         return scope
 
     def names(self) -> Names:
-        """Names in use, to make new ones."""
-        return Names(self.function)
+        """Names in use, now or before, to make new ones."""
+        names = Names(self.function)
+        for kind, used in (
+            ("loop", names.variables),
+            ("block", names.blocks),
+            ("buffer", names.buffers),
+        ):
+            used.update(n for k, n in self.gone if k == kind)
+        names.variables.update(self.decisions)
+        return names
 
     def invoked(self, call: Invoke) -> Stmt | None:
         """What a call to an intrinsic means; None for other callees."""
@@ -201,14 +236,18 @@ class Program:
 def primitive(
     fn: Callable[Concatenate[Program, P], Program],
 ) -> Callable[Concatenate[Program, P], Program]:
-    """Records the call in the trace of the program that it gives."""
+    """Records the call in the trace of the program that it gives. `fn` gets values for variables
+    that were decided; the trace keeps the variables."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
-        result = fn(p, *args, **options)
+        values = plain(p.decided(args)) if p.decisions else args
+        given = {k: plain(p.decided(v)) for k, v in options.items()} if p.decisions else options
+        result = fn(p, *values, **given)
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
-        return replace(result, trace=(*p.trace, done))
+        gone = p.gone | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
+        return replace(result, trace=(*p.trace, done), gone=gone)
 
     return recorded
 

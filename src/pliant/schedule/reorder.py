@@ -1,8 +1,22 @@
 """Put loops of a nest in another order.
 
-for i in range(n):            for j in range(m):
-    for j in range(m):   ->       for i in range(n):
-        s(i, j)                       s(i, j)
+Before:
+
+    @loop
+    def scale(x: f32["n", "m"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.reorder('j', 'i')
+
+After:
+
+    for j, i in grid(m, n):
+        with block("y", S(i, n), S(j, m)) as (a, b):
+            y[a, b] = x[a, b] * 2.0
 """
 
 from __future__ import annotations

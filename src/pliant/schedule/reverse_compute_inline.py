@@ -1,9 +1,26 @@
 """Apply an elementwise consumer where its input is produced, instead of storing the input.
 
-for i in range(n):                   for i in range(n):
-    t[i + 2] = f(i)             ->       u[i + 2] = g(f(i), i + 2)
-for j in range(n + 2):
-    u[j] = g(t[j], j)
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for i in grid(n):
+            with block("t", S(i, n)) as (a,):
+                t[a] = x[a] * x[a]
+        for j in grid(n):
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.reverse_compute_inline('u')
+
+After:
+
+    for i in grid(n):
+        with block("t", S(i, n)) as (a,):
+            u[a] = x[a] * x[a] + 1.0
 """
 
 from __future__ import annotations

@@ -1,6 +1,30 @@
 """Say where a buffer of the function's own lives.
 
-t = alloc(f32[16], scope="scratch")   ->   t = alloc(f32[16], scope="register")
+Before:
+
+    @loop
+    def two(x: f32[16, "n"], u: f32["n"], n: i64):
+        for j in grid(n):
+            t = alloc(f32[16], scope="scratch")
+            for i in grid(16):
+                with block("t", S(i, 16)) as (a,):
+                    t[a] = x[a, j] * 2.0
+            with block("u", S(j, n)) as (b,):
+                u[b] = t[0] + t[1]
+
+Steps:
+
+    p = p.set_scope('t', 'register')
+
+After:
+
+    for j in grid(n):
+        t = alloc(f32[16])
+        for i in grid(16):
+            with block("t", S(i, 16)) as (a,):
+                t[a] = x[a, j] * 2.0
+        with block("u", S(j, n)) as (b,):
+            u[b] = t[0] + t[1]
 """
 
 from __future__ import annotations

@@ -1,14 +1,35 @@
 """Keep only the part of a buffer that one iteration of the loops around its uses needs.
 
-    t = alloc(f32[n])                       for o in range(ceildiv(n, 8)):
-    for o in range(ceildiv(n, 8)):              t = alloc(f32[8])
-        for i in range(8):                      for i in range(8):
-            t[8*o + i] = …              ->          t[8*o + i - 8*o] = …        (t[i])
-        for i in range(8):                      for i in range(8):
-            … t[8*o + i] …                          … t[i] …
-
 Inside a block the indices stay in the block's iterators, less the start of the part: bodies then
 mention the loops around. So do this when blocks no longer move.
+
+Before:
+
+    @loop
+    def two(x: f32["n"], u: f32["n"], n: i64):
+        t = alloc(f32[n], scope="scratch")
+        for j_0 in grid((n + 7)//8):
+            for i in grid(8):
+                with block("t", S(i + 8*j_0, n), where=i + 8*j_0 < n) as (a,):
+                    t[a] = x[a] * x[a]
+            for j_1 in grid(8):
+                with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                    u[b] = t[b] + 1.0
+
+Steps:
+
+    p = p.shrink_buffer('t')
+
+After:
+
+    for j_0 in grid((n + 7)//8):
+        t = alloc(f32[8])
+        for i in grid(8):
+            with block("t", S(i + 8*j_0, n), where=i + 8*j_0 < n) as (a,):
+                t[a - 8*j_0] = x[a] * x[a]
+        for j_1 in grid(8):
+            with block("u", S(8*j_0 + j_1, n), where=8*j_0 + j_1 < n) as (b,):
+                u[b] = t[b - 8*j_0] + 1.0
 """
 
 from __future__ import annotations
@@ -104,7 +125,8 @@ def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
 
 
 def _way_to_uses(alloc: Stmt, buffer: Buffer) -> tuple[Stmt, ...]:
-    """From the allocation's body down to the innermost sequence or block around all uses."""
+    """From the allocation's body down to the innermost sequence, block or loop that is reduced over
+    around all uses."""
     assert isinstance(alloc, Alloc)
     way: list[Stmt] = [alloc.body]
     while True:
@@ -114,10 +136,21 @@ def _way_to_uses(alloc: Stmt, buffer: Buffer) -> tuple[Stmt, ...]:
                 if len(used) != 1:
                     return tuple(way)
                 way.append(used[0])
+            case For() as loop if _keeps_results(loop, buffer):
+                return tuple(way)
             case For(body=body) | Alloc(body=body):
                 way.append(body)
             case _:
                 return tuple(way)
+
+
+def _keeps_results(loop: For, buffer: Buffer) -> bool:
+    """Whether a block that starts itself adds to the buffer from one iteration to the next."""
+    return any(
+        isinstance(s, Block) and s.init is not None and loop.var in reduction_loops(s)
+        for s in statements(loop)
+        if _uses(s, buffer)
+    )
 
 
 def _allocated(s: Stmt, buffer: Buffer) -> Stmt:
@@ -139,11 +172,6 @@ def _check_private(
 ) -> None:
     """Every element that an iteration reads was written in the same iteration."""
     here, names = path[-1], {x.var for x in crossed}
-    for s in statements(here):
-        if not isinstance(s, Block) or s.init is None or not reduction_loops(s) & names:
-            continue
-        if _uses(s, buffer):
-            raise refuse(f"block {s.name} reduces into it over {crossed[-1].var}")
     try:
         started = lower_init(Function("part", (), p.function.sizes, here)).body
     except CannotSeparateError as error:

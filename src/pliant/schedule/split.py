@@ -1,18 +1,46 @@
 """Split a loop into two, and for tail="peel" a third.
 
-for i in range(n):            for i_0 in range(ceildiv(n, f)):
-    s(i)                ->        for i_1 in range(f):
-                                      s(f*i_0 + i_1) where f*i_0 + i_1 < n
+Before:
 
-tail="peel":                  for i_0 in range(n//f):
-                                  for i_1 in range(f):
-                                      s(f*i_0 + i_1)
-                              for i_t in range(f):
-                                  s(f*(n//f) + i_t) where f*(n//f) + i_t < n
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("y", S(i, n)) as (a,):
+                y[a] = x[a] * 2.0
 
-tail="clip":                  for i_0 in range(ceildiv(n, f)):
-                                  for i_1 in range(min(f, n - f*i_0)):
-                                      s(f*i_0 + i_1)
+Steps:
+
+    p = p.split('i', 8)
+
+After:
+
+    for i_0, i_1 in grid((n + 7)//8, 8):
+        with block("y", S(8*i_0 + i_1, n), where=8*i_0 + i_1 < n) as (a,):
+            y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.split('i', 8, tail='peel')
+
+After:
+
+    for i_0, i_1 in grid(n//8, 8):
+        with block("y", S(8*i_0 + i_1, n)) as (a,):
+            y[a] = x[a] * 2.0
+    for i_any, i_t in grid(min(1, n%8), 8):
+        with block("y_t", S(i_t + 8*(n//8), n), where=i_t + 8*(n//8) < n) as (a_t,):
+            y[a_t] = x[a_t] * 2.0
+
+Steps:
+
+    p = p.split('i', 8, tail='clip')
+
+After:
+
+    for i_0 in grid((n + 7)//8):
+        for i_1 in grid(min(8, -8*i_0 + n)):
+            with block("y", S(8*i_0 + i_1, n)) as (a,):
+                y[a] = x[a] * 2.0
 """
 
 from __future__ import annotations

@@ -1,14 +1,34 @@
 """Compute a part of a block's value in front, into a buffer, and read it from there.
 
-                                            for i, k in grid(n, m):
-                                                x_part[i, k] = inside ? f32(x[k, 2*i]) : 0
-for i, j, k in grid(n, h, m):        ->     for i, j, k in grid(n, h, m):
-    y[i, j] += (inside ? f32(x[k, 2*i])         y[i, j] += x_part[i, k] * w[k, j]
-                       : 0) * w[k, j]
-
 The part is all that is made of one buffer alone. It is computed once for the iterators that it
 depends on; `compute_at` and `shrink_buffer` make it that of a tile. A tile of an operand that does
 not lie as the inner loops want it becomes one that does.
+
+Before:
+
+    @loop
+    def product(x: f16["k", "n"], w: f32["k", "m"], y: f32["n", "m"], n: i64, m: i64, k: i64):
+        for i, j, r in grid(n, m, k):
+            with block("y", S(i, n), S(j, m), R(r, k)) as (a, b, c):
+                with init():
+                    y[a, b] = 0.0
+                y[a, b] = y[a, b] + f32(x[c, a]) * w[c, b]
+
+Steps:
+
+    p = p.stage_operand('y', 'x')
+
+After:
+
+    x_part = alloc(f32[n, k], scope="scratch")
+    for x_part_0, x_part_1 in grid(n, k):
+        with block("x_part", S(x_part_0, n), S(x_part_1, k)) as (x_part_v0, x_part_v1):
+            x_part[x_part_v0, x_part_v1] = f32(x[x_part_v1, x_part_v0])
+    for i, j, r in grid(n, m, k):
+        with block("y", S(i, n), S(j, m), R(r, k)) as (a, b, c):
+            with init():
+                y[a, b] = 0.0
+            y[a, b] = y[a, b] + x_part[a, c] * w[c, b]
 """
 
 from __future__ import annotations

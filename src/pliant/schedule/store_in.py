@@ -1,15 +1,44 @@
 """Keep the values of a buffer where its last reader will store its own.
 
-    e = alloc(f32[n])                       for i in range(n):
-    for i in range(n):                          o[i] = exp(x[i])
-        e[i] = exp(x[i])                    for j in range(n):
-    for j in range(n):              ->          s = s + o[j]
-        s = s + e[j]                        for k in range(n):
-    for k in range(n):                          o[k] = o[k] / s
-        o[k] = e[k] / s
-
 Less memory is touched, and a store that has to wait for its line to come from memory does so while
 the values are computed, not when there is nothing else left to do.
+
+Before:
+
+    @loop
+    def rows(x: f32["n"], y: f32["n"], n: i64):
+        e = alloc(f32[n], scope="scratch")
+        s = alloc(f32[1], scope="scratch")
+        for i in grid(n):
+            with block("e", S(i, n)) as (a,):
+                e[a] = exp(x[a])
+        for r in grid(n):
+            with block("s", S(0, 1), R(r, n)) as (u, b):
+                with init():
+                    s[u] = 0.0
+                s[u] = s[u] + e[b]
+        for j in grid(n):
+            with block("y", S(j, n)) as (c,):
+                y[c] = e[c] / s[0]
+
+Steps:
+
+    p = p.store_in('e', 'y')
+
+After:
+
+    s = alloc(f32[1], scope="scratch")
+    for i in grid(n):
+        with block("e", S(i, n)) as (a,):
+            y[a] = exp(x[a])
+    for r in grid(n):
+        with block("s", S(0, 1), R(r, n)) as (u, b):
+            with init():
+                s[u] = 0.0
+            s[u] = s[u] + y[b]
+    for j in grid(n):
+        with block("y", S(j, n)) as (c,):
+            y[c] = y[c] / s[0]
 """
 
 from __future__ import annotations

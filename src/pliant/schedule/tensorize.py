@@ -1,8 +1,33 @@
 """Replace a loop nest by a call to the intrinsic that computes the same.
 
-for i, j, k in grid(14, 32, K):
-    c[14*o + i, j] = c[14*o + i, j] + a[14*o + i, k] * b[k, j]
-                                ->      gemm_14x32(c[14*o, 0], a[14*o, 0], b[0, 0], K, lda, …)
+Before:
+
+    @loop
+    def sums(x: f32["n", 4], w: f32[4], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("init", S(i, n)) as (a,):
+                y[a] = 0.0
+            for r in grid(4):
+                with block("y", S(i, n), R(r, 4)) as (b, c):
+                    y[b] = y[b] + x[b, c] * w[c]
+
+Intrinsic:
+
+    @loop
+    def dot4(a: f32[4], b: f32[4], c: f32[1]):
+        for i in grid(4):
+            c[0] = c[0] + a[i] * b[i]
+
+Steps:
+
+    p = p.tensorize('r', 'dot4')
+
+After:
+
+    for i in grid(n):
+        with block("init", S(i, n)) as (a,):
+            y[a] = 0.0
+        dot4(address(x[i, 0]), w, address(y[i]))
 """
 
 from __future__ import annotations

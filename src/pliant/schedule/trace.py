@@ -2,6 +2,14 @@
 
 p = p.split('i', 8, tail='mask')
 p = p.reorder('i_1', 'j')
+
+A trace is a program with random variables (MetaSchedule, NeurIPS 2022, section 3): a sampling step
+decides a value and gives it a name, and the steps after it say what they make of it. Integers are
+variables of the integer algebra, other values are `decided('name')`.
+
+p = p.sample_categorical('width', (8, 16, 32), default=16)
+p = p.sample_categorical('tail', ('mask', 'peel'), default='mask', decision='peel')
+p = p.split('j', sym('2*width'), tail=decided('tail'))
 """
 
 from __future__ import annotations
@@ -14,16 +22,29 @@ from pliant.sym.expr import Int, parse_int
 
 
 @dataclass(frozen=True)
+class Decided:
+    """What a sampling step of this name decided, where that is no integer."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Step:
-    """One applied primitive. Arguments are names, numbers, symbolic integers, None and tuples."""
+    """One applied primitive. Arguments are names, numbers, symbolic integers, decisions, None and
+    tuples."""
 
     name: str
     args: tuple[Any, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def call(self) -> str:
+        """The call that it was."""
         parts = [_text(a) for a in self.args] + [f"{k}={_text(v)}" for k, v in self.options]
-        return f"p = p.{self.name}({', '.join(parts)})"
+        return f"{self.name}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        return f"p = p.{self.call}"
 
 
 Trace = tuple[Step, ...]
@@ -61,6 +82,8 @@ def _parse(node: ast.expr) -> Any:
     match node:
         case ast.Call(func=ast.Name(id="sym"), args=[ast.Constant(value=str(text))]):
             return parse_int(text)
+        case ast.Call(func=ast.Name(id="decided"), args=[ast.Constant(value=str(text))]):
+            return Decided(text)
         case ast.Tuple(elts=parts):
             return tuple(_parse(p) for p in parts)
     return ast.literal_eval(node)
@@ -71,7 +94,7 @@ def plain(value: Any) -> Any:
     match value:
         case Int():
             return value.value if value.is_const else value
-        case bool() | int() | float() | None:
+        case bool() | int() | float() | None | Decided():
             return value
         case str():
             return str.__str__(value)
@@ -84,6 +107,8 @@ def _text(value: Any) -> str:
     match value:
         case Int():
             return f"sym({str(value)!r})"
+        case Decided():
+            return f"decided({value.name!r})"
         case tuple():
-            return "(" + "".join(f"{_text(v)}, " for v in value).rstrip(" ") + ")"
+            return "(" + ", ".join(map(_text, value)) + ("," if len(value) == 1 else "") + ")"
     return repr(value)

@@ -1,14 +1,47 @@
 """Give a buffer another layout.
 
-    t = alloc(f32[n, m])                    t = alloc(f32[ceildiv(m, 4), n, 4])
-    for i, j in grid(n, m):                 for a, i, b in grid(ceildiv(m, 4), n, 4):
-        t[i, j] = f(i, j)           ->          t[a, i, b] = 4*a + b < m ? f(i, 4*a + b) : 0
-    for i, j in grid(n, m):                 for i, j in grid(n, m):
-        … t[i, j] …                             … t[j//4, i, j%4] …
+Unlike `cache_read` and `cache_write` it makes no copy. Elements lie in different places; where that
+leaves gaps, nothing reads them, and with `pad_value` whoever writes the buffer writes that there.
 
-`transform_layout("t", layout(lambda i, j: (j // 4, i, j % 4)), 0.0)`: unlike `cache_read` and
-`cache_write` it makes no copy. Elements lie in different places; where that leaves gaps, nothing
-reads them, and with `pad_value` whoever writes the buffer writes that there.
+Before:
+
+    @loop
+    def twice(x: f32["m"], y: f32["m"], m: i64):
+        t = alloc(f32[m], scope="scratch")
+        for i in grid(m):
+            with block("t", S(i, m)) as (a,):
+                t[a] = x[a] * 2.0
+        for j in grid(m):
+            with block("y", S(j, m)) as (b,):
+                y[b] = t[m - 1 - b]
+
+Steps:
+
+    p = p.transform_layout('t', (sym('_0//4'), sym('_0%4')))
+
+After:
+
+    t = alloc(f32[(m + 3)//4, 4], scope="scratch")
+    for i in grid(m):
+        with block("t", S(i, m)) as (a,):
+            t[a//4, a%4] = x[a] * 2.0
+    for j in grid(m):
+        with block("y", S(j, m)) as (b,):
+            y[b] = t[(-b + m + 3)//4 - 1, (-b + m + 3)%4]
+
+Steps:
+
+    p = p.transform_layout('t', (sym('_0//4'), sym('_0%4')), 0.0)
+
+After:
+
+    t = alloc(f32[(m + 3)//4, 4], scope="scratch")
+    for t_0, t_1 in grid((m + 3)//4, 4):
+        with block("t", S(t_0, (m + 3)//4), S(t_1, 4)) as (t_v0, t_v1):
+            t[t_v0, t_v1] = select(4*t_v0 + t_v1 < m, x[4*t_v0 + t_v1] * 2.0, 0.0)
+    for j in grid(m):
+        with block("y", S(j, m)) as (b,):
+            y[b] = t[(-b + m + 3)//4 - 1, (-b + m + 3)%4]
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     While,
+    statements,
 )  # fmt: skip
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
@@ -79,6 +80,7 @@ class Emitter:
         self.lane_var = ""
         self.mask: str | None = None
         self.mask_is_nonempty = False
+        self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
         self._vars: dict[str, Val] = {}
@@ -409,7 +411,11 @@ class Emitter:
         inside = then or (lambda: self.statement(s.body))
         if buffer.scope == "register":
             self._register(buffer)
+            known = self.numbers
+            if buffer.dtype.is_float and _holds_numbers(s):
+                self.numbers = known | {buffer}
             inside()
+            self.numbers = known
         elif buffer.scope == "scratch":
             if self.lanes > 1:
                 raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
@@ -575,6 +581,14 @@ class Emitter:
         self.statement(f.body)
         self.text.line("ret i32 0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
+
+
+def _holds_numbers(s: Alloc) -> bool:
+    """Whether only what is no NaN is ever stored in the buffer."""
+    known = (s.buffer,)
+    stores = [x for x in statements(s.body) if isinstance(x, Store) and x.buffer is s.buffer]
+    calls = any(isinstance(x, Invoke) for x in statements(s.body))
+    return not calls and all(exprs.is_number(x.value, known) for x in stores)
 
 
 def emit_kernel(f: Function, options: Options | None = None) -> tuple[str, tuple[Site, ...]]:

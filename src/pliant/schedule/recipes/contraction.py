@@ -24,8 +24,8 @@ from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 
-BLOCK_TILES: Final = 8  # tiles of a block
-CHUNK_PANELS: Final = 8  # panels of a chunk
+SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
+SHARE: Final = 8  # of them without tuning
 
 
 def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
@@ -58,20 +58,26 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     reduced = p.made[len(space) :]
 
     # Tiles of rows, all of about the same height, and panels of columns.
+    p = p.sample_categorical("most_rows", tuple(range(1, mm.rows + 1)), default=mm.rows)
+    (most_rows,) = p.chosen
+    p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
+    (tiles,) = p.chosen
+    p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
+    (panels,) = p.chosen
     total = p.loop(rows).extent
-    even = ceildiv(total, maximum(ceildiv(total, mm.rows), 1))
-    height = minimum(maximum(even, 1), mm.rows)
-    least, most = p.facts.bounds(height)
-    if least == most:
-        height = as_int(mm.rows if least is None else least)
-    else:
+    even = ceildiv(total, maximum(ceildiv(total, most_rows), 1))
+    height = minimum(maximum(even, 1), most_rows)
+    least, most = p.facts.bounds(p.decided(height))
+    if least is None or least != most:
         p = p.name_size("tile_rows", height)
         height = var("tile_rows")
+    elif not p.decided(height).is_const:
+        height = as_int(least)
     p = p.split(columns, mm.columns)
     panel, column = p.made
-    p = p.split(panel, CHUNK_PANELS, tail="clip")
+    p = p.split(panel, panels, tail="clip")
     chunk, panel = p.made
-    p = p.split(rows, height * BLOCK_TILES, tail="clip")
+    p = p.split(rows, height * tiles, tail="clip")
     block, row = p.made
     p = p.split(row, height, tail="clip")
     tile, row = p.made
@@ -108,7 +114,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
         p = p.vectorize(lanes).unroll(vectors)
-    work = height * BLOCK_TILES * CHUNK_PANELS * mm.columns * depth // 8
+    work = height * tiles * panels * mm.columns * depth // 8
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)

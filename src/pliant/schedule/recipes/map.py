@@ -22,8 +22,10 @@ from pliant.schedule.recipes.nests import (
     work_of,
 )
 from pliant.schedule.recipes.start import start
+from pliant.sym.expr import IntLike
 
-TILE: Final = 16  # rows of a block when transposing
+TILES: Final = (4, 8, 16, 32)  # rows of a block when transposing
+TILE: Final = 16  # of them without tuning
 WHOLE: Final = 64  # so many are one block where their number is constant
 
 
@@ -69,16 +71,19 @@ def _transposing(
     p: Program, outer: list[str], across: str, last: str, lanes: int, work: int
 ) -> Program:
     extent, rows = p.loop(last).extent, p.loop(across).extent
+    height: IntLike = TILE
     if rows.is_const and rows.value <= WHOLE:
         p = p.add_unit_loop(across)
         blocks, row = p.made[0], across
     else:
-        p = p.split(across, TILE, tail="clip")
+        p = p.sample_categorical("tile", TILES, default=TILE)
+        (height,) = p.chosen
+        p = p.split(across, height, tail="clip")
         blocks, row = p.made
     rest = [n for n in outer if n != across]
     p = p.reorder(*rest, blocks, last, row)
     p = p.fuse(*rest, blocks)
     (tasks,) = p.made
-    p = p.parallel(tasks, grain=grain(extent * TILE * work))
+    p = p.parallel(tasks, grain=grain(extent * height * work))
     p, _, inner = vectors(p, last, lanes)
     return vectorize_all(p, inner)

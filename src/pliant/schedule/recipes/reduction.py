@@ -27,7 +27,8 @@ from pliant.schedule.recipes.nests import (
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import as_int, minimum
 
-WIDE: Final = 4  # registers of a wide vector
+WIDTHS: Final = (4, 8, 16)  # registers of a wide vector, more than of a narrow one
+WIDE: Final = 4  # of them without tuning
 REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
@@ -62,22 +63,24 @@ def _with_accumulators(p: Program, block: str, inside: str = "") -> Program:
     reducing = loops[loops.index(inside) + 1 :] if inside else loops
     if reducing:
         p = p.decompose_reduction(block, reducing[0])
-    for buffer in dict.fromkeys(s.buffer.name for s in p.stores(block)):
+    for buffer in p.written(block):
         p = p.shrink_buffer(buffer)
     return p
 
 
 def _wide(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
-    """The loop in vectors of WIDE registers; the rest in one more under a mask, or in one of REST
-    where that is enough. Gives the loop over the wide ones, and those to vectorize."""
+    """The loop in vectors of several registers; the rest in one more under a mask, or in one of
+    REST where that is enough. Gives the loop over the wide ones, and those to vectorize."""
     extent = p.loop(loop).extent
     if extent.is_const and extent.value < lanes * WIDE:
         return vectors(p, loop, lanes * WIDE)
-    p = p.split(loop, lanes * WIDE, tail="peel", tail_loop="exact")
+    p = p.sample_categorical("registers", WIDTHS, default=WIDE)
+    all_lanes = p.chosen[0] * lanes
+    p = p.split(loop, all_lanes, tail="peel", tail_loop="exact")
     outer, wide, *rest = p.made
     if not rest:
         return p, outer, [wide]
-    left, all_lanes, few = p.loop(rest[0]).extent, lanes * WIDE, lanes * REST
+    left, few = extent % all_lanes, lanes * REST
     many = minimum(left, all_lanes * ((left + all_lanes - few - 1) // all_lanes))
     p = p.partition(rest[0], many)
     (second,) = p.made

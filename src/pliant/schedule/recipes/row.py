@@ -2,7 +2,7 @@
 row as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm three.
 
     parallel over rows:
-        per pass: columns in blocks of UNROLL vectors, then the rest under a mask
+        per pass: columns in blocks of several vectors, then the rest under a mask
             maps that are stored; partial results of reductions, one for each lane and vector
         after it: the partial results to one value; values of the row that follow from it
 
@@ -24,9 +24,10 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.nests import grain, localize, work_of
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import as_int
+from pliant.sym.expr import Int, as_int
 
-UNROLL: Final = 4  # independent accumulators per reduction, to hide latency
+UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
+UNROLLS: Final = 8  # at most
 DEAR: Final = 8
 
 
@@ -51,7 +52,7 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     for level in sorted(set(group.level.values())):
         here = {n: c for n, c in columns.items() if group.level[n] == level}
         if here:
-            p = _pass(p, group, here, lanes)
+            p = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     if row:
@@ -162,12 +163,13 @@ def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
     return p, row
 
 
-def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int) -> Program:
-    """One run over the columns for all these blocks, in blocks of UNROLL vectors."""
+def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, name: str) -> Program:
+    """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
+    of the decision how many columns they have."""
     extent = p.loop(next(iter(columns.values()))).extent
-    wide = lanes * UNROLL
-    while extent.is_const and wide >= 2 * max(extent.value, 1):
-        wide //= 2
+    widths, width = _widths(extent, lanes)
+    p = p.sample_categorical(name, widths, default=width)
+    (wide,) = p.chosen
     first = ""
     partial: dict[str, str] = {}
     for name, loop in columns.items():
@@ -184,7 +186,17 @@ def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int) ->
             p = p.decompose_reduction(block, first)
         p = p.reduce_lanes(name)
     whole = extent // wide
-    return p if p.loop(first).extent is whole else p.partition(first, whole)
+    return p if p.loop(first).extent is p.decided(whole) else p.partition(first, whole)
+
+
+def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
+    """Columns of a block: from a vector up; no more than the next power of two where there are few.
+    And how many without tuning."""
+    few = lanes * UNROLLS
+    while extent.is_const and few >= 2 * max(extent.value, 1):
+        few //= 2
+    widths = tuple(few >> k for k in range(UNROLLS) if few >> k >= min(lanes, few))
+    return widths, min(few, lanes * UNROLL)
 
 
 def _in_vectors(p: Program, loops: Iterable[str], lanes: int) -> Program:
