@@ -43,7 +43,7 @@ from tests.schedule.programs import same
 HEADINGS = ("Before:", "Intrinsic:", "Steps:", "After:")
 MODULES = sorted({fn.__module__ for fn in PRIMITIVES.values()})
 TO_CONVERT: frozenset[str] = frozenset(  # modules whose pictures are not in this form yet
-    f"pliant.schedule.{name}" for name in ("fuse_reduction_epilogue").split()
+    f"pliant.schedule.{name}" for name in ("fuse_reduction_epilogue",)
 )
 
 

@@ -78,7 +78,7 @@ def test_registers(axis: int) -> None:
         a = rng.standard_normal((rows_, depth)).astype(np.float32)
         b = rng.standard_normal((depth, columns)).astype(np.float32)
         c = np.zeros((rows_, columns), np.float32)
-        native(p.function, [a, b, c], dict(zip("nmk", sizes, strict=True)))
+        native(p.function, [a, b, c], dict(zip(p.function.sizes, sizes, strict=True)))
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
 
 

@@ -10,10 +10,11 @@ from pliant.base.dtypes import DType
 from pliant.ir.expr import Expr, Var, as_expr
 from pliant.ir.node import Node
 from pliant.ir.parser import ExprParser, Scope, Text
-from pliant.loop.printer import HOST_NOTE, LOOP_WORDS
+from pliant.loop.printer import LEVEL_WORDS, LOOP_WORDS
 from pliant.loop.reducer import Reducer, parameter
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
@@ -35,6 +36,7 @@ from pliant.loop.stmt import (
 from pliant.sym.expr import Int
 
 _LOOP_KINDS: Final = {word: kind for kind, word in LOOP_WORDS.items()}
+_LEVELS: Final = {"loop": (), **{word: (note,) for note, word in LEVEL_WORDS.items()}}
 
 
 def parse_function(text: str) -> Function:
@@ -57,12 +59,12 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
     notes: tuple[tuple[str, Any], ...] = ()
     options: list[ast.keyword] = []
     match node.decorator_list:
-        case [ast.Name(id="loop" | "host" as word)]:
+        case [ast.Name(id=word)] if word in _LEVELS:
             pass
-        case [ast.Call(func=ast.Name(id="loop" | "host" as word), args=[], keywords=options)]:
+        case [ast.Call(func=ast.Name(id=word), args=[], keywords=options)] if word in _LEVELS:
             pass
         case _:
-            raise text.error(node, "a program begins with @loop or @host")
+            raise text.error(node, "a program begins with @loop, @host or @device")
     for option in options:
         match option.arg:
             case "name":
@@ -87,8 +89,7 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
     defined = {s.name: text.located(s, lambda s=s: _reducer(text, s)) for s in reducers}  # type: ignore[misc]
     rest = [s for s in node.body if s not in reducers]
     body = _Suite(text, defined).suite(rest, scope)
-    notes = (HOST_NOTE, *notes) if word == "host" else notes
-    return Function(name, tuple(buffers), tuple(sizes), body, notes)
+    return Function(name, tuple(buffers), tuple(sizes), body, (*_LEVELS[word], *notes))
 
 
 def _reducer(text: Text, node: ast.FunctionDef) -> Reducer:
@@ -231,6 +232,8 @@ class _Suite:
                 return While(parser.expr(test), self.suite(body, scope))
             case ast.Expr(value=ast.Call(func=ast.Name(id="check")) as call):
                 return self._check(call, parser)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="barrier"), args=args, keywords=[])):
+                return Barrier(*[parser.string(a) for a in args[:1]])
             case ast.Expr(value=ast.Call(func=ast.Name(id=callee), args=args, keywords=[])):
                 if callee == "invoke":
                     callee, args = parser.string(args[0]), args[1:]
@@ -392,4 +395,5 @@ def _sequence(stmts: list[Stmt]) -> Stmt:
 
 
 def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+    """The name of what is called; `threadIdx.x` for a thread axis."""
+    return ast.unparse(call.func)

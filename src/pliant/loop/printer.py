@@ -23,7 +23,8 @@ A reducer is defined first, and used like a function of what is there and what c
 
 `S(a, n)` is an iterator of extent n bound to a. `acc = alloc(f32[4], scope="register")` and
 `m: i64 = n + 3` live to the end of their suite; where that would be too long they are written
-`with alloc(…) as acc:` and `with let(i64, …) as m:`.
+`with alloc(…) as acc:` and `with let(i64, …) as m:`. A loop bound to a thread axis is
+`for i in threadIdx.x(32):`; `@device` says that threads run at the same time (loop/threads.py).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from pliant.ir.printer import (
 from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
@@ -69,13 +71,16 @@ from pliant.loop.stmt import (
     compact_strides,
     statements,
 )  # fmt: skip
+from pliant.loop.threads import AXES, DEVICE_NOTE
 from pliant.sym.expr import as_int
 
 LOOP_WORDS: Final = {
     "serial": "grid", "parallel": "parallel", "vectorized": "vectorized", "unrolled": "unrolled",
+    **{axis: axis for axis in AXES},
 }  # fmt: skip
-HOST_NOTE: Final = ("level", "host")  # first note of a host function, which prints as @host
-STATEMENT_WORDS: Final = frozenset({"alloc", "check", "invoke"})
+HOST_NOTE: Final = ("level", "host")  # first note of a host function
+LEVEL_WORDS: Final = {HOST_NOTE: "host", DEVICE_NOTE: "device"}  # what such functions print as: @
+STATEMENT_WORDS: Final = frozenset({"alloc", "barrier", "check", "invoke"})
 _INDENT: Final = "    "
 
 
@@ -110,8 +115,8 @@ class _Printer:
         if not is_name(function.name):
             raise InvalidModelError(f"{function.name!r} cannot name a function")
         notes, word = function.notes, "loop"
-        if notes[:1] == (HOST_NOTE,):
-            notes, word = notes[1:], "host"
+        if notes[:1] and notes[0] in LEVEL_WORDS:
+            notes, word = notes[1:], LEVEL_WORDS[notes[0]]
         options = [] if name in (None, function.name) else [f"name={quote(function.name)}"]
         options += [f"notes={pairs_text(notes)}"] if notes else []
         params = [f"{self._name(b)}: {self._buffer_text(b)}" for b in function.buffers]
@@ -185,6 +190,8 @@ class _Printer:
                 self.suite(body, level + 1)
             case Check():
                 self._check(stmt, level)
+            case Barrier(scope):
+                self._line(level, f"barrier({'' if scope == 'block' else quote(scope)})")
             case Invoke(callee, args):
                 parts = [self._argument(a, level) for a in args]
                 if not is_name(callee) or callee in STATEMENT_WORDS:

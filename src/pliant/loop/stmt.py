@@ -1,6 +1,6 @@
 """Loop programs: statements over buffers. Kernels and host functions are both written in this.
 
-    For         0 <= var < extent; serial, parallel, vectorized or unrolled
+    For         0 <= var < extent; serial, parallel, vectorized, unrolled or bound to a thread axis
     Block       an isolated computation with a signature: iterators bound to loop expressions
     Store       buffer[indices] = value
     Combine     several elements, at once, become what a reducer makes of them and of new values
@@ -10,10 +10,13 @@
     If, While   control flow
     Check       fail the call with a message unless a condition holds
     Invoke      call a kernel or an intrinsic
+    Barrier     wait for the other threads of a block (only in device functions)
     Nop         nothing
 
 Vectorized loops mean single program, multiple lanes: the body runs for all values of the variable
 at once, a buffer allocated inside is private to each lane, and loops inside must be uniform.
+
+Loops bound to a thread axis are described in `loop/threads.py`.
 
 A block's iterators are its own names; `bindings` say what they are in terms of the loops around.
 "S" iterators are data parallel, "R" reduce, "O" must run in order. `init` runs once for all values
@@ -36,16 +39,22 @@ from pliant.loop.reducer import Reducer
 from pliant.sym.expr import Int, IntLike, as_int, maximum
 
 __all__ = [
-    "Alloc", "Block", "Buffer", "BufferRef", "Check", "Combine", "Flat", "For", "Function", "If",
-    "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides",
-    "for_", "seq", "statements", "stored",
+    "Alloc", "Barrier", "Block", "Buffer", "BufferRef", "Check", "Combine", "Flat", "For",
+    "Function", "If", "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer",
+    "compact_strides", "for_", "seq", "statements", "stored",
 ]  # fmt: skip
 
-LoopKind = Literal["serial", "parallel", "vectorized", "unrolled"]
+LoopKind = Literal[
+    "serial", "parallel", "vectorized", "unrolled", "blockIdx.x", "blockIdx.y", "blockIdx.z",
+    "threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread",
+]  # fmt: skip
 # param: passed in. register: constant size, small, promoted to registers where possible.
 # scratch: memory of the running thread, until the kernel returns. arena, output, weight, input:
-# places of host functions.
-Scope = Literal["param", "register", "scratch", "arena", "output", "weight", "input"]
+# places of host functions. shared, warp, local, global and wmma.*: see loop/threads.py.
+Scope = Literal[
+    "param", "register", "scratch", "arena", "output", "weight", "input", "shared", "warp", "local",
+    "global", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator",
+]  # fmt: skip
 
 
 class Buffer(Node):
@@ -263,6 +272,13 @@ class Invoke(Stmt):
 
     callee: str
     args: tuple[Node, ...]
+
+
+class Barrier(Stmt):
+    """No thread goes on before all of its block ("block") or of its row of `threadIdx.x` ("warp")
+    have come here. What they wrote is then seen by the others."""
+
+    scope: str = "block"
 
 
 class Function(Node):

@@ -7,7 +7,8 @@ What holds of a verified program:
                 dimensions; those allocated in registers have constant extents
     types       of every operator, bound scalar, condition and stored value
     reducers    of different names where they differ
-    loops       of a known kind; vectorized and unrolled ones have constant extents
+    loops       of a known kind; vectorized and unrolled ones have constant extents; those of
+                threads keep the rules of loop/threads.py, barriers too
     blocks      iterators are of kind S, R or O; a binding that is a number lies in its domain, and
                 no loop variable alone is bound to two iterators (instances would be left out)
     calls       addresses come before scalars; checks name an error class and fill their message
@@ -30,6 +31,7 @@ from pliant.loop.printer import LOOP_WORDS, statement_lines
 from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
@@ -47,6 +49,7 @@ from pliant.loop.stmt import (
     Store,
     While,
 )
+from pliant.loop.threads import thread_fault
 from pliant.sym.expr import Int
 
 CONTEXT_LINES: Final = 5  # before and after the fault
@@ -96,10 +99,14 @@ class _Verifier:
                     del self.buffers[what]
                 case "spans":
                     self.spans = what
+        fault = thread_fault(self.function)
+        if fault is not None:
+            self.at = fault[0]
+            raise _FaultError(fault[1])
 
     def _visit(self, stmt: Stmt) -> None:
         match stmt:
-            case Nop():
+            case Nop() | Barrier():
                 pass
             case Seq(stmts):
                 self._stack += [("visit", s) for s in reversed(stmts)]

@@ -125,10 +125,15 @@ class Flow:
         path = path_to(self.p.function.body, lambda s: isinstance(s, Alloc) and s.buffer is buffer)
         return path is not None and all(x in path for x in loops)
 
-    def is_function_of_place(self, buffer: Buffer, seen: frozenset[Buffer] = frozenset()) -> bool:
-        """Whether each element, once final, is the same whenever it is computed again: one block
-        writes it, at its data parallel iterators, from buffers of which the same is true. What it
-        adds to, it starts itself."""
+    def is_function_of_place(
+        self,
+        buffer: Buffer,
+        fixed: frozenset[str] = frozenset(),
+        seen: frozenset[Buffer] = frozenset(),
+    ) -> bool:
+        """Whether, while the loops `fixed` stay where they are, each element, once final, is the
+        same whenever it is computed again: one block writes it, at its data parallel iterators,
+        from buffers of which the same is true. What it adds to, it starts itself."""
         writers = self.writers(buffer)
         if not writers:
             return True
@@ -143,17 +148,21 @@ class Flow:
         together = own if reads & own else {buffer}
         if any(w.block != block.name for other in together for w in self.writers(other)):
             return False
-        if any(x.buffer in together and not _at_spatial(block, x) for x in stored(block.body)):
+        fixed |= self.p.sizes
+        places = [x for x in stored(block.body) if x.buffer in together]
+        if not all(_at_spatial(block, x, fixed) for x in places):
             return False
-        return all(self.is_function_of_place(r, seen | together) for r in reads - own)
+        return all(self.is_function_of_place(r, fixed, seen | together) for r in reads - own)
 
 
-def _at_spatial(block: Block, place: BufferRef) -> bool:
-    """Whether the place is given by all of the block's data parallel iterators, and none runs in
-    order."""
-    if not all(isinstance(i, Index) for i in place.indices):
+def _at_spatial(block: Block, place: BufferRef, fixed: frozenset[str]) -> bool:
+    """Whether the place is given by all of the block's data parallel iterators, each in a
+    dimension plus what is `fixed`, and none runs in order."""
+    indices = [i.int_ for i in place.indices if isinstance(i, Index)]
+    if len(indices) < len(place.indices):
         return False
-    names = {str(i.int_) for i in place.indices if isinstance(i, Index)}
+    found = [single_iterator(i, [it.var for it in block.iters]) for i in indices]
+    names = {at[0] for at in found if at is not None and at[1].names <= fixed}
     spatial = [i for i in block.iters if i.kind != "R"]
     return all(i.kind == "S" and (i.var in names or i.extent == 1) for i in spatial)
 

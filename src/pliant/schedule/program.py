@@ -36,6 +36,7 @@ from pliant.loop.stmt import (
     statements,
     stored,
 )
+from pliant.loop.threads import thread_fault
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.gone import Gone, gone_in
 from pliant.schedule.intrinsic import Intrinsic, meaning
@@ -237,13 +238,18 @@ def primitive(
     fn: Callable[Concatenate[Program, P], Program],
 ) -> Callable[Concatenate[Program, P], Program]:
     """Records the call in the trace of the program that it gives. `fn` gets values for variables
-    that were decided; the trace keeps the variables."""
+    that were decided; the trace keeps the variables. Refuses a program in which bound loops would
+    break the rules of loop/threads.py."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
         values = plain(p.decided(args)) if p.decisions else args
         given = {k: plain(p.decided(v)) for k, v in options.items()} if p.decisions else options
         result = fn(p, *values, **given)
+        fault = thread_fault(result.function)
+        if fault is not None:
+            place = ", ".join(str(a) for a in values if isinstance(a, str))
+            raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
         gone = p.gone | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)

@@ -40,7 +40,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, only_domain
 from pliant.schedule.layout import Layout, Packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
-from pliant.schedule.set_scope import InnerScope
+from pliant.schedule.set_scope import InnerScope, require_fit
 from pliant.schedule.staging import check_leaf, layout_of_iterators
 from pliant.sym.expr import IntLike, var
 from pliant.sym.index_map import IndexMap
@@ -70,6 +70,7 @@ def written_apart(p: Program, plan: _Plan, label: str, scope: InnerScope) -> Pro
     """The program in which the block writes a copy called `label`."""
     names, target, memory = p.names(), plan.path[-1], plan.memory
     local = make_buffer(names.buffer(label), plan.packed.shape, memory.dtype, scope=scope)
+    require_fit("reindex_cache_write", local)
     here = plan.packed.place(tuple(Index(var(i.var)) for i in plan.iters))
     own: dict[str, IntLike] = {i.var: var(f"_{d}") for d, i in enumerate(plan.iters)}
     place = tuple(subst(x, own) for x in plan.place)

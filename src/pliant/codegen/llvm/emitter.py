@@ -37,6 +37,7 @@ from pliant.loop.stmt import (
     While,
     statements,
 )  # fmt: skip
+from pliant.loop.threads import AXES
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
@@ -292,6 +293,11 @@ class Emitter:
                 raise InvalidModelError(f"{self.name}: cannot emit a {type(s).__name__}")
 
     def _loop(self, s: For) -> None:
+        if s.kind in AXES:  # run one by one they would be right, and a schedule for nothing
+            raise InvalidModelError(
+                f"{self.name}: loop {s.var} is bound to {s.kind}, and this target has no threads "
+                "of that kind; there is parallel"
+            )
         self.facts.declare_index(s.var, s.extent)
         match s.kind:
             case "vectorized":
