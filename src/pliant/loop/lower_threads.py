@@ -311,12 +311,11 @@ class _Function:
             )
 
     def _bytes(self, b: Buffer) -> int:
-        span = as_int(1)
-        for extent, stride in zip(b.shape, b.strides, strict=True):
-            span = span + (extent - 1) * stride
-        most = self.facts.bounds(span)[1]
+        most = self.facts.bounds(b.room)[1]
         if most is None:
-            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {span} elements")
+            raise self.refuse(
+                f"{b.name}, in shared memory, has no greatest size: {b.room} elements"
+            )
         return most * b.dtype.bytes
 
     def _check_own(self, found: _Launch, facts: Facts) -> None:

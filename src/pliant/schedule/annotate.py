@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.rewrite import path_to, replace_at
 from pliant.loop.stmt import Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
@@ -49,7 +50,8 @@ from pliant.schedule.trace import plain
 from pliant.sym.expr import Int
 
 Value = str | int | float | Int | Sequence["Value"] | None
-TAKEN: Final = {"grain": "parallel"}  # notes that mean something, and who makes them
+# Notes that mean something, and who makes them.
+TAKEN: Final = {"grain": "parallel", PIPELINE: "software_pipeline"}
 
 
 @primitive

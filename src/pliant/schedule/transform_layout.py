@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pliant.base.dtypes import i64
 from pliant.ir.expr import Expr, Index, Select, Unary, const, loads_of
@@ -68,6 +68,7 @@ from pliant.loop.stmt import (
     for_,
     seq,
 )
+from pliant.loop.threads import MEMORY_SCOPES
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, writes_all
@@ -77,6 +78,9 @@ from pliant.schedule.set_scope import fits_registers
 from pliant.schedule.transform_block_layout import BlockLayout, check_transform_block_layout
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
+
+# Memory with addresses that the program alone knows; the fragments of a matrix unit have none.
+ADDRESSED: Final = frozenset(s for s in MEMORY_SCOPES if not s.startswith("wmma"))
 
 
 @primitive
@@ -161,7 +165,7 @@ def check_transform_layout(
 
 def check_free_layout(p: Program, memory: Buffer, refuse: Refuse) -> None:
     """Only the program's loads and stores, by index, know how the buffer lies in memory."""
-    if memory.scope not in ("param", "register", "scratch"):
+    if memory.scope != "param" and memory.scope not in ADDRESSED:
         raise refuse(f"its scope is {memory.scope}: others know its layout")
     if any(a.buffer is memory and a.indices is None for a in accesses(p.function.body)):
         raise refuse("a call takes its address, or it is read by offset")
