@@ -15,7 +15,6 @@ from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access
 from pliant.loop.stmt import Buffer, For
 from pliant.loop.threads import WARP, private_axes
-from pliant.sym.expr import as_int
 from pliant.sym.facts import Facts
 
 
@@ -91,12 +90,9 @@ class Checks:
             )
 
     def _bytes(self, b: Buffer) -> int:
-        span = as_int(1)
-        for extent, stride in zip(b.shape, b.strides, strict=True):
-            span = span + (extent - 1) * stride
-        most = self.facts.bounds(span)[1]
+        most = self.facts.bounds(b.room)[1]
         if most is None:
-            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {span} elements")
+            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {b.room} elements")
         return most * b.dtype.bytes
 
     def _own(self) -> None:
