@@ -89,7 +89,10 @@ def _start_nest(inside: Sequence[Stmt], block: Block, names: Names) -> Stmt:
     lets = {s.var.name for s in inside[:-1] if isinstance(s, Let)}
     own = names.block(f"{block.name}_init")
     where = [c for s in inside[:-1] if isinstance(s, If) for c in conjuncts(s.cond)]
-    where = [c for c in [*where, *conjuncts(block.where)] if _keeps(c, dropped, lets)]
+    pairs = zip(block.iters, block.bindings, strict=True)
+    at: dict[str, IntLike] = {i.var: b for i, b in pairs if i.kind == "R"}
+    where += [subst(c, at) for c in conjuncts(block.where)]
+    where = [c for c in where if _keeps(c, dropped, lets)]
     made: Stmt = Block(
         own,
         tuple(block.iters[i] for i in kept),
