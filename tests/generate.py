@@ -151,7 +151,9 @@ def reductions(
 ) -> Expr:
     """A reduction of the type."""
     combiner = draw(
-        st.sampled_from(["any", "all"] if dtype is boolean else ["sum", "prod", "max", "min"])
+        st.sampled_from(
+            ["any", "all"] if dtype is boolean else ["sum", "prod", "max", "min", "fmax", "fmin"]
+        )
     )
     axes = tuple(Axis(f"_r{k}", draw(ints())) for k in range(draw(st.integers(0, 2))))
     return Reduce(combiner, axes, draw(exprs(dtype, sources, depth - 1, scalars)))

@@ -1,10 +1,11 @@
-"""Loop functions compiled and called on arrays, with the least context that a kernel needs."""
+"""Loop functions compiled and called on arrays, with the least context that a kernel needs, in
+memory that notices what is written beside it."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from pliant.codegen.llvm.target import target
 from pliant.loop.stmt import Function
 from pliant.runtime.abi import CTX
 
+GUARD: Final = 64  # bytes around each block of scratch memory
+MARK: Final = 0xA5
 _P, _N = ctypes.c_void_p, ctypes.c_int64
 _BODY = ctypes.CFUNCTYPE(ctypes.c_int32, _P, _P, _N, _N)
 _PARALLEL = ctypes.CFUNCTYPE(ctypes.c_int32, _P, _P, _P, _N, _N)
@@ -25,7 +28,8 @@ class _Context:
     """One thread; parallel loops run in two pieces, the later one first."""
 
     def __init__(self) -> None:
-        self.memory: list[np.ndarray] = []
+        self.memory: list[tuple[np.ndarray, int, int]] = []
+        self.faults: list[str] = []
         self.words = (_N * 64)()
         self.calls: list[Any] = []
         for name, kind, fn in (
@@ -42,14 +46,25 @@ class _Context:
         return int(run(ctx, closure, n // 2, n) or run(ctx, closure, 0, n // 2))
 
     def _scratch(self, ctx: int, size: int) -> int:
-        """Garbage: what a kernel does not write it may not read."""
-        self.memory.append(np.full(size + 64, 0xA5, np.uint8))
-        start: int = self.memory[-1].ctypes.data
-        return -(-start // 64) * 64
+        """Garbage: what a kernel does not write it may not read. A call with a negative size has
+        failed: an exception does not leave it."""
+        if size < 0:
+            self.faults.append(f"{size} bytes of scratch memory are asked for")
+            size = 0
+        memory = np.full(size + 2 * GUARD + 64, MARK, np.uint8)
+        start = -memory.ctypes.data % 64 + GUARD
+        self.memory.append((memory, start, size))
+        return int(memory.ctypes.data + start)
+
+    def check(self) -> None:
+        assert not self.faults, self.faults
+        for memory, start, size in self.memory:
+            assert (memory[:start] == MARK).all() and (memory[start + size :] == MARK).all()
 
 
 def native(function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> None:
-    """As `interpret`, in machine code."""
+    """As `interpret`, in machine code. Fails where scratch memory is written outside of what was
+    asked for."""
     t = target()
     f = function.replace(name="test_entry")
     image = Image([build_kernel(f, t).object, build_micro_kernel(t).object], ["test_entry"], t)
@@ -63,3 +78,4 @@ def native(function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str,
         *[sizes[n] for n in f.sizes],
     )
     assert code == 0
+    context.check()

@@ -58,7 +58,9 @@ BINARY_OPS: Final = COMPARISONS | frozenset(
 
 # Reduction operators and what an empty reduction gives. argmax/argmin give the i64 position of the
 # first best element along their single axis (NaN beats everything).
-COMBINERS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+COMBINERS: Final = (
+    "sum", "prod", "max", "min", "fmax", "fmin", "any", "all", "argmax", "argmin",
+)  # fmt: skip
 
 
 class Expr(Node):
@@ -278,7 +280,8 @@ class Axis(Node):
 class Reduce(Expr):
     """`combiner` over all values of `axes` of `body`.
 
-    The tree is ours to choose: no order is promised unless the numerics are strict.
+    "max" and "min" of floats are NaN where a value is; "fmax" and "fmin" pass over NaN. The tree is
+    ours to choose: no order is promised unless the numerics are strict.
     """
 
     combiner: str

@@ -99,9 +99,9 @@ def identity_of(combiner: str, dtype: DType) -> Scalar:
             value: int | float = 0
         case "prod" | "all":
             value = 1
-        case "max":
+        case "max" | "fmax":
             value = dtype.min
-        case "min":
+        case "min" | "fmin":
             value = dtype.max
         case _:
             raise InvalidModelError(f"{combiner} has no identity")
@@ -109,7 +109,8 @@ def identity_of(combiner: str, dtype: DType) -> Scalar:
 
 
 COMBINER_OPS: Final = {
-    "sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and",
+    "sum": "add", "prod": "mul", "max": "max", "min": "min", "fmax": "fmax",
+    "fmin": "fmin", "any": "or", "all": "and",
 }  # fmt: skip
 
 

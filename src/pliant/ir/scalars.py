@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pliant.base.dtypes import DType
 from pliant.ir.expr import COMPARISONS
+from pliant.ir.scalar import identity_of
 
 Array = npt.NDArray[Any]
 
@@ -179,6 +180,9 @@ def combine(combiner: str, a: Array, dims: tuple[int, ...], dtype: DType) -> Arr
         return np.asarray(getattr(np, combiner)(wide, axis=dims[0]), np.int64)
     if combiner in ("any", "all"):
         return np.asarray(getattr(np, combiner)(a, axis=dims))
+    if combiner in ("fmax", "fmin"):
+        start = identity_of(combiner, dtype)
+        return np.asarray(getattr(np, combiner).reduce(a, axis=dims, initial=start))
     if dtype.is_float:
         return rounded(getattr(np, combiner)(a.astype(np.float64), axis=dims), dtype)
     kept = {"dtype": dtype.numpy} if combiner in ("sum", "prod") else {}

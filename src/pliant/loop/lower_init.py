@@ -27,7 +27,7 @@ from pliant.loop.rewrite import (
     replace_at,
     subst,
 )
-from pliant.loop.stmt import Alloc, Block, For, Function, If, Let, Stmt, Store, seq, statements
+from pliant.loop.stmt import Alloc, Block, For, Function, If, Let, Stmt, seq, statements, stored
 from pliant.sym.expr import IntLike
 
 
@@ -64,7 +64,7 @@ def separate_init(path: Sequence[Stmt], at: int, names: Names) -> Stmt:
     `path[at]`, for all data parallel loops from there on. Raises CannotSeparateError."""
     block = path[-1]
     assert isinstance(block, Block) and block.init is not None
-    started = {s.buffer for s in statements(block.init) if isinstance(s, Store)}
+    started = {place.buffer for place in stored(block.init)}
     for s in path[at:-1]:
         if isinstance(s, Block):
             raise CannotSeparateError(f"block {s.name} is in between")
@@ -88,10 +88,11 @@ def _start_nest(inside: Sequence[Stmt], block: Block, names: Names) -> Stmt:
     single: dict[str, IntLike] = {x.var: 0 for x in loops if x.extent == 1}
     lets = {s.var.name for s in inside[:-1] if isinstance(s, Let)}
     own = names.block(f"{block.name}_init")
+    gone: dict[str, IntLike] = {
+        it.var: b for it, b in zip(block.iters, block.bindings, strict=True) if it.kind == "R"
+    }
     where = [c for s in inside[:-1] if isinstance(s, If) for c in conjuncts(s.cond)]
-    pairs = zip(block.iters, block.bindings, strict=True)
-    at: dict[str, IntLike] = {i.var: b for i, b in pairs if i.kind == "R"}
-    where += [subst(c, at) for c in conjuncts(block.where)]
+    where += [subst(c, gone) for c in conjuncts(block.where)]
     where = [c for c in where if _keeps(c, dropped, lets)]
     made: Stmt = Block(
         own,

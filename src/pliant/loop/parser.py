@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pliant.base.dtypes import DType
 from pliant.ir.expr import Expr, Var, as_expr
 from pliant.ir.node import Node
 from pliant.ir.parser import ExprParser, Scope, Text
-from pliant.loop.printer import HOST_NOTE, LOOP_WORDS
+from pliant.loop.printer import LEVEL_WORDS, LOOP_WORDS
+from pliant.loop.reducer import Reducer, parameter
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
     Check,
+    Combine,
     For,
     Function,
     If,
@@ -33,6 +36,7 @@ from pliant.loop.stmt import (
 from pliant.sym.expr import Int
 
 _LOOP_KINDS: Final = {word: kind for kind, word in LOOP_WORDS.items()}
+_LEVELS: Final = {"loop": (), **{word: (note,) for note, word in LEVEL_WORDS.items()}}
 
 
 def parse_function(text: str) -> Function:
@@ -55,12 +59,12 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
     notes: tuple[tuple[str, Any], ...] = ()
     options: list[ast.keyword] = []
     match node.decorator_list:
-        case [ast.Name(id="loop" | "host" as word)]:
+        case [ast.Name(id=word)] if word in _LEVELS:
             pass
-        case [ast.Call(func=ast.Name(id="loop" | "host" as word), args=[], keywords=options)]:
+        case [ast.Call(func=ast.Name(id=word), args=[], keywords=options)] if word in _LEVELS:
             pass
         case _:
-            raise text.error(node, "a program begins with @loop or @host")
+            raise text.error(node, "a program begins with @loop, @host or @device")
     for option in options:
         match option.arg:
             case "name":
@@ -81,9 +85,46 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
             buffers.append(_buffer(parser, arg.arg, arg.annotation, "buffer", "param"))
             sources[arg.arg] = buffers[-1]
     scope = Scope(sources)
-    body = _Suite(text).suite(node.body, scope)
-    notes = (HOST_NOTE, *notes) if word == "host" else notes
-    return Function(name, tuple(buffers), tuple(sizes), body, notes)
+    reducers = [s for s in node.body if isinstance(s, ast.FunctionDef)]
+    defined = {s.name: text.located(s, lambda s=s: _reducer(text, s)) for s in reducers}  # type: ignore[misc]
+    rest = [s for s in node.body if s not in reducers]
+    body = _Suite(text, defined).suite(rest, scope)
+    return Function(name, tuple(buffers), tuple(sizes), body, (*_LEVELS[word], *notes))
+
+
+def _reducer(text: Text, node: ast.FunctionDef) -> Reducer:
+    """`@reducer(identity…) def name(a0: f32, …, b0: f32, …): return result, …`."""
+    start: list[ast.expr] = []
+    match node.decorator_list:
+        case [ast.Call(func=ast.Name(id="reducer"), args=start, keywords=[])]:
+            pass
+        case _:
+            raise text.error(node, "a function inside a program is a @reducer(identity…)")
+    plain = ExprParser(text, Scope())
+    args = node.args.args
+    if len(args) != 2 * len(start) or any(a.annotation is None for a in args):
+        raise text.error(node, f"{len(start)} values take {2 * len(start)} parameters with types")
+    types = [plain.dtype(a.annotation) for a in args if a.annotation is not None]
+    identity = tuple(plain.expr(v, t) for v, t in zip(start, types[: len(start)], strict=True))
+    names = [f"_{side}{k}" for side in "ab" for k in range(len(start))]
+    parts = {a.arg: parameter(Var(n, t)) for a, n, t in zip(args, names, types, strict=True)}
+    scope = Scope(parts=parts)
+    *lets, last = node.body
+    for line in lets:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                scope = scope.with_part(name, ExprParser(text, scope).expr(value))
+            case ast.Expr(value=ast.Constant(value=str())):
+                continue
+            case _:
+                raise text.error(line, "a reducer names values and returns some")
+    if not isinstance(last, ast.Return) or last.value is None:
+        raise text.error(last, "a reducer ends with return")
+    results = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    parser = ExprParser(text, scope)
+    wanted = [*types[: len(start)], *[None] * len(results)]
+    pairs = zip(results, wanted, strict=False)
+    return Reducer(node.name, tuple(parser.expr(r, t) for r, t in pairs), identity)
 
 
 def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str) -> Buffer:
@@ -117,8 +158,8 @@ Wrap = Callable[[Stmt], Stmt]
 class _Suite:
     """Statements of one text."""
 
-    def __init__(self, text: Text) -> None:
-        self.text = text
+    def __init__(self, text: Text, reducers: Mapping[str, Reducer]) -> None:
+        self.text, self.reducers = text, reducers
 
     def suite(self, nodes: list[ast.stmt], scope: Scope) -> Stmt:
         """A suite. What opens a scope (alloc, let) takes all that follows as its body."""
@@ -170,6 +211,10 @@ class _Suite:
         match node:
             case ast.Pass():
                 return Nop()
+            case ast.Assign(
+                targets=[target], value=ast.Call(func=ast.Name(id=name), args=args, keywords=[])
+            ) if name in self.reducers:
+                return self._combine(node, target, self.reducers[name], args, scope)
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=at)]):
                 buffer = self._buffer_named(node, name, scope)
                 value = parser.expr(node.value, buffer.dtype)
@@ -187,11 +232,32 @@ class _Suite:
                 return While(parser.expr(test), self.suite(body, scope))
             case ast.Expr(value=ast.Call(func=ast.Name(id="check")) as call):
                 return self._check(call, parser)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="barrier"), args=args, keywords=[])):
+                return Barrier(*[parser.string(a) for a in args[:1]])
             case ast.Expr(value=ast.Call(func=ast.Name(id=callee), args=args, keywords=[])):
                 if callee == "invoke":
                     callee, args = parser.string(args[0]), args[1:]
                 return Invoke(callee, tuple([self._argument(a, parser) for a in args]))
         raise self.text.error(node, "not a statement")
+
+    def _combine(
+        self, node: ast.stmt, target: ast.expr, by: Reducer, args: list[ast.expr], scope: Scope
+    ) -> Stmt:
+        parser, count = ExprParser(self.text, scope), len(by.types)
+        places = target.elts if isinstance(target, ast.Tuple) else [target]
+        targets = []
+        for place in places:
+            if not (isinstance(place, ast.Subscript) and isinstance(place.value, ast.Name)):
+                raise self.text.error(node, f"{ast.unparse(place)} is no element of a buffer")
+            buffer = self._buffer_named(node, place.value.id, scope)
+            targets.append(BufferRef(buffer, tuple(parser.indices(place.slice))))
+        if len(places) != count or len(args) != 2 * count:
+            raise self.text.error(node, f"{by.name} is for {count} elements and as many values")
+        old = [parser.expr(a) for a in args[:count]]
+        if old != [t.load for t in targets]:
+            raise self.text.error(node, f"the first {count} values are those of the targets")
+        pairs = zip(args[count:], by.types, strict=True)
+        return Combine(by, tuple(targets), tuple([parser.expr(a, t) for a, t in pairs]))
 
     def _for(self, target: ast.expr, loops: ast.Call, body: Stmt, parser: ExprParser) -> Stmt:
         word = _called(loops)
@@ -329,4 +395,5 @@ def _sequence(stmts: list[Stmt]) -> Stmt:
 
 
 def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+    """The name of what is called; `threadIdx.x` for a thread axis."""
+    return ast.unparse(call.func)

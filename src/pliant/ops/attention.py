@@ -145,9 +145,9 @@ def _masked(
 
 
 def _probabilities(scores: Compute) -> Compute:
-    """Softmax over the keys; 0 where all are -inf."""
+    """Softmax over the keys; 0 where all are -inf. The maximum passes over NaN: the sum has it."""
     last = (scores.rank - 1,)
-    top = over_axes(scores, "max", last, False, lambda p: scores[p], "scores_max")
+    top = over_axes(scores, "fmax", last, False, lambda p: scores[p], "scores_max")
 
     def exponential(*i: Int) -> Expr:
         largest = top[i[:-1]]

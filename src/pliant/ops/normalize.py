@@ -61,10 +61,13 @@ def log_softmax(x: Tensor, *, axis: int) -> Tensor:
 
 
 def _shifted_by_max(x: Tensor, axis: int) -> Callable[[tuple[Int, ...]], Expr]:
-    """x - max x along an axis, as an expression."""
+    """x - max x along an axis, as an expression.
+
+    The maximum passes over NaN, which costs less: the NaN is in the sum of the exponentials too.
+    """
     needs_float(x)
     wide = accumulator(x.dtype)
-    top = over_axes(x, "max", (axis,), False, lambda p: x[p].cast(wide), "softmax_max")
+    top = over_axes(x, "fmax", (axis,), False, lambda p: x[p].cast(wide), "softmax_max")
     return lambda i: x[i].cast(wide) - top[result_place(i, (axis,), False)]
 
 

@@ -146,10 +146,10 @@ def arg_reduce(
 
 
 def logsumexp(x: Tensor, *, axes: Sequence[int], keepdims: bool) -> Tensor:
-    """log(sum(exp(x))), by subtracting the maximum where it is finite."""
+    """log(sum(exp(x))), by subtracting the maximum (NaN is in the sum too) where it is finite."""
     needs_float(x)
     wide = accumulator(x.dtype)
-    top = over_axes(x, "max", axes, keepdims, lambda p: x[p].cast(wide), "max")
+    top = over_axes(x, "fmax", axes, keepdims, lambda p: x[p].cast(wide), "max")
     finite = compute(
         top.shape, lambda *i: select(Unary("isinf", top[i]), 0.0, top[i]), "finite_max"
     )

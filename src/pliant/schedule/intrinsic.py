@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Index, Load, loads_of
 from pliant.loop.rewrite import replace_buffer, replace_loads, subst
-from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, Store, offset_of, statements
+from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, offset_of, stored
 from pliant.sym.expr import Int, IntLike
 
 
@@ -95,7 +95,7 @@ def _depends_on_data(body: Stmt, formal: Buffer) -> bool:
 
 
 def _stored(body: Stmt) -> set[Buffer]:
-    return {s.buffer for s in statements(body) if isinstance(s, Store)}
+    return {x.buffer for x in stored(body)}
 
 
 def _in_memory(target: Buffer, start: Int) -> Callable[[tuple[Expr, ...]], Expr]:

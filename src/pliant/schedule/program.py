@@ -33,9 +33,10 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Stmt,
-    Store,
     statements,
+    stored,
 )
+from pliant.loop.threads import thread_fault
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.gone import Gone, gone_in
 from pliant.schedule.intrinsic import Intrinsic, meaning
@@ -138,9 +139,10 @@ class Program:
         assert isinstance(found, Block)
         return found
 
-    def stores(self, block: str) -> tuple[Store, ...]:
-        """The stores of a block, without those of its init."""
-        return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
+    def written(self, block: str) -> tuple[MemoryRef, ...]:
+        """The buffers that a block writes, in order, each once; not those of its init alone."""
+        places = stored(self.block(block).body)
+        return tuple(MemoryRef(name) for name in dict.fromkeys(x.buffer.name for x in places))
 
     def innermost(self, loop: str = "") -> tuple[LoopRef, ...]:
         """The loops under `loop` (without one: all) that have none inside, in program order."""
@@ -236,13 +238,18 @@ def primitive(
     fn: Callable[Concatenate[Program, P], Program],
 ) -> Callable[Concatenate[Program, P], Program]:
     """Records the call in the trace of the program that it gives. `fn` gets values for variables
-    that were decided; the trace keeps the variables."""
+    that were decided; the trace keeps the variables. Refuses a program in which bound loops would
+    break the rules of loop/threads.py."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
         values = plain(p.decided(args)) if p.decisions else args
         given = {k: plain(p.decided(v)) for k, v in options.items()} if p.decisions else options
         result = fn(p, *values, **given)
+        fault = thread_fault(result.function)
+        if fault is not None:
+            place = ", ".join(str(a) for a in values if isinstance(a, str))
+            raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
         gone = p.gone | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)

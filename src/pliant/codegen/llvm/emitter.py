@@ -35,7 +35,9 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     While,
+    statements,
 )  # fmt: skip
+from pliant.loop.threads import AXES
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
@@ -79,6 +81,7 @@ class Emitter:
         self.lane_var = ""
         self.mask: str | None = None
         self.mask_is_nonempty = False
+        self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
         self._vars: dict[str, Val] = {}
@@ -290,6 +293,11 @@ class Emitter:
                 raise InvalidModelError(f"{self.name}: cannot emit a {type(s).__name__}")
 
     def _loop(self, s: For) -> None:
+        if s.kind in AXES:  # run one by one they would be right, and a schedule for nothing
+            raise InvalidModelError(
+                f"{self.name}: loop {s.var} is bound to {s.kind}, and this target has no threads "
+                "of that kind; there is parallel"
+            )
         self.facts.declare_index(s.var, s.extent)
         match s.kind:
             case "vectorized":
@@ -411,17 +419,21 @@ class Emitter:
         inside = then or (lambda: self.statement(s.body))
         if buffer.scope == "register":
             self._register(buffer)
+            known = self.numbers
+            if buffer.dtype.is_float and _holds_numbers(s):
+                self.numbers = known | {buffer}
             inside()
+            self.numbers = known
         elif buffer.scope == "scratch":
             if self.lanes > 1:
                 raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
-            size = ints.emit_uniform(self, _bytes(buffer))
+            size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
             mark = context.scratch_mark(t)
             self._places[buffer.name] = (buffer, Place(context.scratch(self, size)))
             inside()
             context.scratch_release(t, mark)
         elif buffer.scope == "arena":
-            size = ints.emit_uniform(self, _bytes(buffer))
+            size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
             self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
             inside()
         else:
@@ -443,9 +455,7 @@ class Emitter:
             del self._places[b.name]
 
     def _register(self, buffer: Buffer) -> None:
-        count = 1
-        for extent in buffer.shape:
-            count *= self.resolve(extent).value
+        count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
         align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(size)))
@@ -542,7 +552,7 @@ class Emitter:
         an iteration never relies on what it finds there."""
         match body:
             case Alloc(buffer, inner) if buffer.scope == "scratch" and all(
-                name not in extent.names for extent in buffer.shape
+                name not in extent.names for extent in (*buffer.shape, *buffer.strides)
             ):
                 self._alloc(body.replace(body=Nop()), lambda: self._iterations(name, inner))
             case _:
@@ -581,6 +591,14 @@ class Emitter:
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
 
 
+def _holds_numbers(s: Alloc) -> bool:
+    """Whether only what is no NaN is ever stored in the buffer."""
+    known = (s.buffer,)
+    stores = [x for x in statements(s.body) if isinstance(x, Store) and x.buffer is s.buffer]
+    calls = any(isinstance(x, Invoke) for x in statements(s.body))
+    return not calls and all(exprs.is_number(x.value, known) for x in stores)
+
+
 def emit_kernel(f: Function, options: Options | None = None) -> tuple[str, tuple[Site, ...]]:
     """The LLVM IR text of a kernel, and the checks in it that can fail."""
     module = ModuleText()
@@ -595,13 +613,6 @@ def emit_host(f: Function, options: Options | None = None) -> tuple[str, tuple[S
     e = Emitter(module, f.name, Facts(), options or Options())
     e.host(f)
     return module.render(), tuple(e.sites)
-
-
-def _bytes(buffer: Buffer) -> Int:
-    total = as_int(buffer.dtype.bytes)
-    for extent in buffer.shape:
-        total = total * extent
-    return total
 
 
 def _ints_of(node: Node) -> Iterator[Int]:

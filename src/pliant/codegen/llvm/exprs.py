@@ -7,6 +7,7 @@ these, so the branch of a `Select` that is not taken has no effect.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,7 @@ from pliant.loop.reduction import COMBINE_OP
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
+    from pliant.loop.stmt import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,11 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):
             va, vb = together(e, emit(e, a), emit(e, b))
+            if op in ("fmax", "fmin") and not _narrow(x.dtype) and x.dtype.is_float:
+                if is_number(a, e.numbers):
+                    return _extreme_number(e, op, vb, va)
+                if is_number(b, e.numbers):
+                    return _extreme_number(e, op, va, vb)
             return binary(e, op, va, vb)
         case Select(cond, a, b):
             return _select(e, cond, a, b)
@@ -296,9 +303,23 @@ def _extreme(e: Emitter, op: str, a: Val, b: Val) -> Val:
     return Val(e.text.intrinsic(name, a.type, args, flags="nsz "), a.dtype, a.lanes)
 
 
+def is_number(x: Expr, numbers: Collection[Buffer]) -> bool:
+    """Whether a float is known not to be NaN; `numbers` are buffers that hold none."""
+    match x:
+        case Const():
+            return x.value == x.value
+        case Load(source, _):
+            return source in numbers
+        case Binary(("fmax" | "fmin"), a, b):
+            return is_number(a, numbers) or is_number(b, numbers)
+        case Reduce(("fmax" | "fmin"), _, body) | Unary(("neg" | "abs"), body):
+            return is_number(body, numbers)
+    return False
+
+
 def _extreme_number(e: Emitter, op: str, a: Val, b: Val) -> Val:
-    """min or max of what are no NaN."""
-    compare = "ogt" if op == "max" else "olt"
+    """fmin or fmax where `b` is no NaN, in one instruction: x86's gives `b` if `a` is NaN."""
+    compare = "ogt" if op.endswith("max") else "olt"
     better = e.text.assign(f"fcmp {compare} {a.type} {a.text}, {b.text}")
     flag = value_type(boolean, a.lanes)
     best = e.text.assign(f"select {flag} {better}, {a.type} {a.text}, {a.type} {b.text}")
@@ -541,7 +562,8 @@ def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
         v = widen(e, emit(e, body))
     every = v
     extreme = op in ("max", "min") and v.dtype.is_float and not _narrow(v.dtype)
-    combine = _extreme_number if extreme else binary
+    numbers = op in ("fmax", "fmin") and is_number(body, e.numbers)
+    combine = _extreme_number if extreme or numbers else binary
     while v.lanes > 2:
         half = v.lanes // 2
         low, high = (

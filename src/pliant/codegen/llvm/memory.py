@@ -80,10 +80,7 @@ def _own(e: Emitter, buffer: Buffer | Flat, offset: str) -> bool:
     """Whether all lanes from `offset` on, active or not, lie in a register buffer."""
     if isinstance(buffer, Flat) or buffer.scope != "register" or not offset.isdecimal():
         return False
-    size = 1
-    for extent in buffer.shape:
-        size *= e.resolve(extent).value
-    return int(offset) + e.lanes <= size
+    return int(offset) + e.lanes <= e.resolve(buffer.room).value
 
 
 def address_of(e: Emitter, ref: BufferRef) -> str:

@@ -69,8 +69,8 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 def math_function(
     name: str, dtype: DType, lanes: int, features: Features = NO_FEATURES
 ) -> MathFunction:
-    """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for processors with
-    these features. The bits of its results do not depend on them."""
+    """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
+    processors with these features. The bits of its results do not depend on them."""
     if name not in MATH_FUNCTIONS:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")

@@ -58,7 +58,6 @@ def special_exponent(a: Value, e: Value) -> Value:
 
 def power_f64(a: Value, y: Value) -> Value:
     """a^y for a >= 0, NaN for 1^inf; y (h + l) has the accuracy of two doubles."""
-    b = a.builder
     h, low = log2_twofold(a)
     h = special_exponent(a, h)
     exact = y * h
