@@ -47,7 +47,7 @@ TO_CONVERT: frozenset[str] = frozenset(  # modules whose pictures are not in thi
     for name in (
         "fuse_reduction_epilogue reindex reindex_cache_read reindex_cache_write "
         "transform_block_layout transform_layout annotate cache_inplace reorder_block_iter_var "
-        "storage_align"
+        "storage_align decompose_padding pad_einsum rolling_buffer"
     ).split()
 )
 

@@ -18,6 +18,7 @@ from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.runtime.manifest import Site
+from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 
@@ -40,10 +41,20 @@ def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
     return MicroKernel(lanes, rows, 2, in_order=numerics == "batch_invariant")
 
 
+def matmul_intrinsic(t: Target, numerics: str = "fast") -> MatmulIntrinsic:
+    """What the register tile of a target computes."""
+    mk = micro_kernel(t, numerics)
+    return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+
+
+def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
+    """What programs may call on a target: its code is linked to every kernel."""
+    return matmul_intrinsic(t, numerics).intrinsics
+
+
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
-    mk = micro_kernel(t, spec.numerics)
-    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+    mm = matmul_intrinsic(t, spec.numerics)
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 

@@ -49,6 +49,7 @@ from pliant.loop.stmt import (
     seq,
 )
 from pliant.sym.expr import Int, IntLike, as_int, var
+from pliant.sym.extents import solve_extents
 
 Layouts = Mapping[Tensor, tuple[Int, ...]]
 SCATTER_OP = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -199,11 +200,12 @@ class _Lowering:
         results = [self.of(OpaqueOutput(t, k)) for k in range(len(t.results))]
         actual = [*(self.of(o) for o in t.operands), *results]
         body, _ = copy_of(program.body, self.names, "")
-        given: dict[str, IntLike] = {}
-        for formal, real in zip(program.buffers, actual, strict=True):
-            for want, have in zip(formal.shape, real.shape, strict=True):
-                free = [n for n in program.sizes if want is var(n) and n not in given]
-                given |= dict.fromkeys(free, have)
+        pairs = [
+            pair
+            for formal, real in zip(program.buffers, actual, strict=True)
+            for pair in zip(formal.shape, real.shape, strict=True)
+        ]
+        given: dict[str, IntLike] = dict(solve_extents(pairs))
         body = subst(body, given)
         table: dict[Node, Any] = {
             subst(formal, given): real for formal, real in zip(program.buffers, actual, strict=True)

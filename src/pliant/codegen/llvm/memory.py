@@ -100,6 +100,11 @@ def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> t
         if not e.is_varying(affine):
             return ints.emit_uniform(e, affine), 0
         split = affine.linear(e.lane_var)
+        if split is None:  # a part of the lane's number, which its range may decide: (32*o + l)//32
+            affine = e.facts.simplify(affine)
+            if not e.is_varying(affine):
+                return ints.emit_uniform(e, affine), 0
+            split = affine.linear(e.lane_var)
         if split is not None and split[0].is_const and split[0].value == 1:
             return ints.emit_uniform(e, split[1]), 1
         return ints.emit_varying(e, affine), 2

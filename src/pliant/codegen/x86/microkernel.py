@@ -132,7 +132,7 @@ def _update(
     columns = []
     for j in range(nv):
         at = t.assign(f"getelementptr float, ptr {b}, i64 {step * kernel.columns + j * lanes}")
-        columns.append(t.assign(f"load {vec}, ptr {at}, align {lanes * 4}"))
+        columns.append(t.assign(f"load {vec}, ptr {at}, align 4"))  # the caller's, anywhere
     out = []
     for i, row in enumerate(rows):
         at = t.assign(f"getelementptr float, ptr {row}, i64 {k}")

@@ -31,10 +31,11 @@ class MatmulIntrinsic:
     @property
     def intrinsics(self) -> tuple[Intrinsic, Intrinsic]:
         """The micro-kernel, and the same where no row is missing."""
+        most = (("m", self.rows),)
         every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc")  # any address will do for `other`
         return (
-            Intrinsic(self.symbol, self._semantics(missing=True)),
-            Intrinsic(self.plain, self._semantics(missing=False), self.symbol, every),
+            Intrinsic(self.symbol, self._semantics(missing=True), most=most),
+            Intrinsic(self.plain, self._semantics(missing=False), self.symbol, every, most),
         )
 
     @property
