@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pliant.loop.parser import parse_function
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from tests.schedule.native import native
-from tests.schedule.programs import same
+from tests.schedule.programs import same, softmax
 
 
 def test_a_reduction_starts_whatever_is_asked_of_what_is_reduced() -> None:
@@ -27,6 +29,12 @@ def test_a_reduction_starts_whatever_is_asked_of_what_is_reduced() -> None:
     assert q.block("y_init").where is not None  # what does not depend on r still counts
     same(p, q, [(0,), (1,), (5,)])
     same(p, p.split("r", 2), [(0,), (1,), (5,)])
+
+
+def test_store_in_a_loop_of_varying_extent_is_refused() -> None:
+    p = softmax().split("y_j", 4, tail="clip")
+    with pytest.raises(SchedulingError, match="block y may write a place of y twice"):
+        p.store_in("e", "y")
 
 
 def test_loops_of_no_lanes_compile() -> None:
