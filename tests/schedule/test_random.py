@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from pliant.loop.stmt import Alloc, For
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
-from pliant.sym.expr import var
+from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
 
 SMALL = {
@@ -24,8 +25,28 @@ NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
     "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block stage_operand cache_index"
+    "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
+    "reindex reindex_cache_read reindex_cache_write "
+    "transform_layout"
 ).split()
+
+
+@st.composite
+def index_maps(draw: Any, extents: Sequence[Int]) -> tuple[Int, ...]:
+    """A layout of indices with these extents: permuted, split or fused."""
+    at = list(draw(st.permutations(range(len(extents)))))
+    here = [var(f"_{d}") for d in at]
+    if not here:
+        return draw(st.sampled_from([(), (const(0),)]))
+    k = draw(st.integers(0, len(at) - 1))
+    match draw(st.sampled_from(["plain", "split", "apart", "fuse"])):
+        case "split":
+            here[k : k + 1] = [here[k] // 3, here[k] % 3]
+        case "apart":
+            here = [*here[:k], here[k] % 2, *here[k + 1 :], here[k] // 2]
+        case "fuse" if k + 1 < len(at):
+            here[k : k + 2] = [here[k] * extents[at[k + 1]] + here[k + 1]]
+    return tuple(here)
 
 
 def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -51,12 +72,22 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block,), {"keep": draw(st.booleans())}
         case "parallel" | "vectorize" | "unroll" | "rfactor" | "blockize" | "add_unit_loop":
             return (loop,), {}
-        case "transform_block":
-            rank = len(p.block(block).iters) if p.blocks else 0
-            at = [var(f"_{d}") for d in range(rank)]
-            fused = [at[0] * p.block(block).iters[1].extent + at[1], *at[2:]] if rank > 1 else at
-            return (block, draw(st.sampled_from([tuple(reversed(at)), tuple(fused)]))), {}
-        case "stage_operand":
+        case "transform_block_layout":
+            extents = [i.extent for i in p.block(block).iters] if p.blocks else []
+            return (block, draw(index_maps(extents))), {}
+        case "reindex_cache_read" | "reindex_cache_write":
+            iters = p.block(block).iters if p.blocks else ()
+            some = draw(st.sets(st.integers(0, max(len(iters) - 1, 0))))
+            kept = [d for d in range(len(iters)) if d not in some]
+            moved = {f"_{d}": var(f"_{at}") for d, at in enumerate(kept)}
+            how = draw(index_maps([iters[d].extent for d in kept]))
+            return (block, draw(st.sampled_from(buffers)), tuple(x.subs(moved) for x in how)), {}
+        case "transform_layout":
+            own = draw(st.sampled_from(inside or ["none"]))
+            how = draw(index_maps(p.buffer(own).shape if inside else ()))
+            spread = draw(st.sampled_from([how, how, how, tuple(2 * x + 1 for x in how)]))
+            return (own, spread, draw(st.sampled_from([None, 0.0, 2.0]))), {}
+        case "stage_operand" | "reindex":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
             *table, along = around or ["none"]

@@ -1,4 +1,4 @@
-"""What products need: other iterators, named sizes, staged operands, tables of rows."""
+"""What products need: named sizes, staged operands, tables of rows."""
 
 from __future__ import annotations
 
@@ -57,38 +57,6 @@ def tiles(p: Program, block: str) -> Program:
 
 def _outer(block: str) -> set[str]:
     return {f"{block}_{x}" for x in ("i_0", "i_1_0", "i_1_1", "j_0", "j_1")}
-
-
-def test_transform_block() -> None:
-    p = chain()
-    q = p.transform_block("b", layout(lambda i, j: (i * k + j,)))
-    assert "b_0 < k*n\n  b(b_0)" in outline(q)
-    same(p, q)
-    p = matmul()
-    q = p.transform_block("c", layout(lambda i, j, r: (r, j, 0, i)))
-    assert outline(q) == lines("""
-        c_0 < k
-          c_1 < m
-            c_2 < 1
-              c_3 < n
-                c(c_0, c_1, c_2, c_3)
-    """)
-    same(p, q)
-
-
-def test_transform_block_refuses() -> None:
-    with pytest.raises(SchedulingError, match="mixes iterators of different kinds"):
-        rows().transform_block("s", layout(lambda i, r: (i * k + r,)))
-    with pytest.raises(SchedulingError, match="must run in order"):
-        running().transform_block("y", layout(lambda i, j: (i * k + j,)))
-    with pytest.raises(SchedulingError, match="the layout has no inverse"):
-        rows().transform_block("s", layout(lambda i, r: (i, 0)))
-    with pytest.raises(SchedulingError, match="the layout is not one of 2 iterators"):
-        rows().transform_block("s", (var("_0"), var("_1"), var("z")))
-    with pytest.raises(SchedulingError, match="its loops are not just its iterators"):
-        rows().split("s_i", 4).transform_block("s", layout(lambda i, r: (i, r)))
-    with pytest.raises(SchedulingError, match="loop s_i is parallel"):
-        rows().parallel("s_i").transform_block("s", layout(lambda i, r: (i, r)))
 
 
 def test_name_size() -> None:

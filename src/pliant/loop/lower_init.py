@@ -88,8 +88,12 @@ def _start_nest(inside: Sequence[Stmt], block: Block, names: Names) -> Stmt:
     single: dict[str, IntLike] = {x.var: 0 for x in loops if x.extent == 1}
     lets = {s.var.name for s in inside[:-1] if isinstance(s, Let)}
     own = names.block(f"{block.name}_init")
+    gone: dict[str, IntLike] = {
+        it.var: b for it, b in zip(block.iters, block.bindings, strict=True) if it.kind == "R"
+    }
     where = [c for s in inside[:-1] if isinstance(s, If) for c in conjuncts(s.cond)]
-    where = [c for c in [*where, *conjuncts(block.where)] if _keeps(c, dropped, lets)]
+    where += [subst(c, gone) for c in conjuncts(block.where)]
+    where = [c for c in where if _keeps(c, dropped, lets)]
     made: Stmt = Block(
         own,
         tuple(block.iters[i] for i in kept),

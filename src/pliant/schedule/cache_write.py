@@ -11,30 +11,16 @@ The buffer of one's own may have another layout, in which for example dimensions
 
 from __future__ import annotations
 
-from pliant.ir.expr import Index, Load
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at, replace_buffer
-from pliant.loop.stmt import (
-    Alloc,
-    Block,
-    Buffer,
-    For,
-    Iter,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-    for_,
-    seq,
-)
+from pliant.loop.stmt import Block, Buffer, Stmt, seq
 from pliant.loop.stmt import buffer as make_buffer
-from pliant.schedule.cache_read import with_alloc
+from pliant.schedule.copies import place_behind, store_nest, varies, whole, with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, is_leaf, writes_all
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
-from pliant.sym.expr import var
 
 
 @primitive
@@ -52,20 +38,10 @@ def cache_write(
     old, packed, path, at = check_cache_write(p, block, buffer, layout)
     names = p.names()
     local = make_buffer(names.buffer(f"{old.name}_local"), packed.shape, old.dtype, scope=scope)
-    name = names.block(f"{old.name}_store")
-    loops = [names.variable(f"{name}_{d}") for d in range(old.rank)]
-    iters = [names.variable(f"{name}_v{d}") for d in range(old.rank)]
-    here = tuple(Index(var(i)) for i in iters)
-    copy = Block(
-        name,
-        tuple(Iter(i, d, "S") for i, d in zip(iters, old.shape, strict=True)),
-        tuple(map(var, loops)),
-        Store(old, here, Load(local, packed.place(here))),
-    )
-    nest = for_(list(zip(loops, old.shape, strict=True)), copy)
+    copy = store_nest(names, f"{old.name}_store", packed, local, old, whole(old))
     writers = replace_buffer(path[at], old, local, packed.place)
-    body = with_alloc(replace_at(path[: at + 1], seq(writers, nest)), local)
-    return p.with_body(body, BlockRef(name), MemoryRef(local.name))
+    body = with_alloc(replace_at(path[: at + 1], seq(writers, copy.nest)), local)
+    return p.with_body(body, BlockRef(copy.block), MemoryRef(local.name))
 
 
 def check_cache_write(
@@ -91,7 +67,7 @@ def check_cache_write(
     uses = flow.writers(old) + flow.readers(old)
     if any(a.indices is None for a in uses):
         raise refuse(f"a call takes the address of {old.name}")
-    if not all(d.names <= p.sizes for d in old.shape):
+    if varies(old.shape, p):
         raise refuse(f"the shape of {old.name} varies")
     if not writes_all(target, old, p.inside(path)):
         raise refuse(f"it does not write all of {old.name} at its iterators")
@@ -100,20 +76,8 @@ def check_cache_write(
     packed = packing(old.shape, layout, p.facts)
     if packed is None:
         raise refuse("the layout has no inverse")
-    writing = {a.block for a in flow.writers(old)}
-    for k, s in enumerate(path):
-        if isinstance(s, Alloc | Seq | Let):
-            continue
-        inside = [a for a in accesses(s, p.invoked) if a.buffer is old]
-        if any(a.block not in writing for a in inside):
-            continue
-        if sum(a.write for a in inside) < len(flow.writers(old)):
-            raise refuse(f"other statements write {old.name} elsewhere")
-        for loop in path[:k]:
-            if isinstance(loop, For):
-                raise refuse(f"{old.name} is read in loop {loop.var} as well")
-        why = flow.out_of_scope([old], path[: k + 1])
-        if why:
-            raise refuse(why)
-        return old, packed, path, k
-    raise refuse(f"{old.name} is read where it is written")
+    writers = flow.writers(old)
+    at = place_behind(p, path, old, (a.block for a in writers), refuse)
+    if sum(a.write and a.buffer is old for a in accesses(path[at], p.invoked)) < len(writers):
+        raise refuse(f"other statements write {old.name} elsewhere")
+    return old, packed, path, at

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import dropwhile
 
 from pliant.ir.expr import Binary, Expr, Index
+from pliant.loop.bounds import declare_loops
 from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import conjuncts, path_to
 from pliant.loop.stmt import (
@@ -30,7 +31,7 @@ from pliant.loop.stmt import (
 )
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, const
-from pliant.sym.facts import Facts
+from pliant.sym.facts import ContradictionError, Facts
 
 
 class Flow:
@@ -160,6 +161,25 @@ def bound_ends(cond: Expr) -> tuple[Int, Int] | None:
     if not isinstance(cond.a, Index) or not isinstance(cond.b, Index):
         return None
     return cond.a.int_ + (1 if cond.op == "lt" else 0), cond.b.int_
+
+
+def in_bounds(a: Access, facts: Facts) -> bool:
+    """Whether the access is known to be inside its buffer. `facts` hold outside its loops."""
+    if a.indices is None:
+        return False
+    inside = declare_loops(facts, a.loops)
+    try:
+        for cond in a.where:
+            ends = bound_ends(cond)
+            if ends is not None:
+                inside.assume_le(*ends)
+    except ContradictionError:  # it never happens
+        return True
+    for d, extent in enumerate(a.buffer.shape):
+        index = a.index(d)
+        if index is None or not (inside.nonneg(index) and inside.lt(index, extent)):
+            return False
+    return True
 
 
 def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:

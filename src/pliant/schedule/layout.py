@@ -16,7 +16,7 @@ from pliant.ir.expr import Expr, Index
 from pliant.loop.rebuild import subst_exprs
 from pliant.loop.rewrite import less
 from pliant.sym.atoms import DivAtom, ModAtom
-from pliant.sym.expr import Int, IntLike, as_int, ceildiv, const, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, const, maximum, var
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
 
@@ -35,7 +35,7 @@ class Packing:
 
     shape: tuple[Int, ...]
     forward: tuple[Int, ...]  # over _0, _1, …
-    inverse: IndexMap
+    inverse: IndexMap | None  # None: different elements lie in different places, no more is known
     source_shape: tuple[Int, ...]
     facts: Facts
 
@@ -45,7 +45,9 @@ class Packing:
         return tuple(subst_exprs(Index(f), values) for f in self.forward)
 
     def back(self, at: Sequence[Int]) -> tuple[tuple[Int, ...], list[Expr]]:
-        """The element that the copy holds at `at`, and what must hold for it to exist."""
+        """The element that the copy holds at `at`, and what must hold for it to exist. There must
+        be an inverse."""
+        assert self.inverse is not None
         given = dict(zip(self.inverse.inputs, at, strict=True))
         source = tuple(x.subs(given) for x in self.inverse.outputs)
         scope = self.inverse.scope(self.facts)
@@ -74,6 +76,24 @@ def packing(shape: tuple[Int, ...], how: Layout | None, facts: Facts) -> Packing
     if inverse is None:
         return None
     return Packing(inverse.extents, outputs, inverse, shape, facts)
+
+
+def spread(shape: tuple[Int, ...], how: Layout, facts: Facts) -> Packing | None:
+    """The packing of a buffer of this shape, though it may have no inverse; None where elements
+    are not known to lie in different places from 0 on."""
+    packed = packing(shape, how, facts)
+    if packed is not None:
+        return packed
+    outputs = tuple(map(as_int, how))
+    to = IndexMap(tuple(f"_{d}" for d in range(len(shape))), shape, outputs)
+    if not to.is_injective(facts):
+        return None
+    room: list[Int] = []
+    for box in to.image(facts):
+        if box is None or not facts.nonneg(box[0]):
+            return None
+        room.append(facts.simplify(maximum(box[0] + box[1], 0)))
+    return Packing(tuple(room), outputs, None, shape, facts)
 
 
 def known_layout(how: Layout | None, rank: int, sizes: Iterable[str]) -> bool:

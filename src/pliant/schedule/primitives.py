@@ -23,6 +23,9 @@ from pliant.schedule.pad_block import pad_block
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
+from pliant.schedule.reindex import reindex
+from pliant.schedule.reindex_cache_read import reindex_cache_read
+from pliant.schedule.reindex_cache_write import reindex_cache_write
 from pliant.schedule.reorder import reorder
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
@@ -33,7 +36,8 @@ from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
-from pliant.schedule.transform_block import transform_block
+from pliant.schedule.transform_block_layout import transform_block_layout
+from pliant.schedule.transform_layout import transform_layout
 from pliant.sym.facts import Facts
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = {
@@ -42,7 +46,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         name_size,
         split,
         fuse,
-        transform_block,
+        transform_block_layout,
         merge,
         reorder,
         parallel,
@@ -56,9 +60,13 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         decompose_reduction,
         shrink_buffer,
         set_scope,
+        transform_layout,
         cache_read,
         cache_write,
         cache_index,
+        reindex,
+        reindex_cache_read,
+        reindex_cache_write,
         stage_operand,
         store_in,
         rfactor,

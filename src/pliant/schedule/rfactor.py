@@ -27,8 +27,8 @@ from pliant.loop.rewrite import (
     subst,
 )
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Iter, Stmt, Store, buffer, for_, seq
-from pliant.schedule.cache_read import with_alloc
 from pliant.schedule.conflicts import strict_order
+from pliant.schedule.copies import with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program, primitive

@@ -13,17 +13,13 @@ not lie as the inner loops want it becomes one that does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pliant.ir.expr import Expr, Index, Load, loads_of
-from pliant.ir.node import Node, transform
-from pliant.loop.rewrite import int_names, replace_at, subst
-from pliant.loop.stmt import Block, Buffer, Iter, Stmt, Store, buffer, for_, seq
-from pliant.schedule.cache_read import place_in_front, with_alloc
+from pliant.ir.expr import Expr, Load, loads_of
+from pliant.ir.node import Node
+from pliant.loop.stmt import Block, Buffer, Store
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import is_leaf, only_domain
-from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
-from pliant.sym.expr import IntLike, var
+from pliant.schedule.program import Program, primitive
+from pliant.schedule.staging import Staging, check_staging, staged
 
 
 @primitive
@@ -31,38 +27,10 @@ def stage_operand(p: Program, block: str, source: str) -> Program:
     """Makes the block that computes what `block` makes of `source`, and the buffer for it. Its
     dimensions are the block's iterators that the value depends on, in their order."""
     plan = check_stage_operand(p, block, source)
-    names = p.names()
-    shape = tuple(i.extent for i in plan.iters)
-    staged = buffer(names.buffer(f"{source}_part"), shape, plan.part.dtype, scope="scratch")
-    label = names.block(staged.name)
-    loops = [names.variable(f"{label}_{d}") for d in range(staged.rank)]
-    own = [names.variable(f"{label}_v{d}") for d in range(staged.rank)]
-    moved: dict[str, IntLike] = {i.var: var(n) for i, n in zip(plan.iters, own, strict=True)}
-    made = Block(
-        label,
-        tuple(Iter(n, d, "S") for n, d in zip(own, shape, strict=True)),
-        tuple(map(var, loops)),
-        Store(staged, tuple(Index(var(n)) for n in own), subst(plan.part, moved)),
-    )
-    here = Load(staged, tuple(Index(var(i.var)) for i in plan.iters))
-    target = plan.path[-1]
-    assert isinstance(target, Block)
-    reader = target.replace(body=transform(target.body, lambda x: here if x is plan.part else x))
-    inner = replace_at(plan.path[plan.at :], reader)
-    nest = for_(list(zip(loops, shape, strict=True)), made)
-    body = with_alloc(replace_at(plan.path[: plan.at + 1], seq(nest, inner)), staged)
-    return p.with_body(body, BlockRef(label), MemoryRef(staged.name))
+    return staged(p, "stage_operand", plan, f"{source}_part")
 
 
-@dataclass(frozen=True)
-class _Plan:
-    path: tuple[Stmt, ...]  # to the block
-    at: int  # of the statement in it that the new nest goes in front of
-    part: Expr
-    iters: tuple[Iter, ...]
-
-
-def check_stage_operand(p: Program, block: str, source: str) -> _Plan:
+def check_stage_operand(p: Program, block: str, source: str) -> Staging:
     """The block is one store, under no condition but its domain, and reads the buffer in one part
     of its value; nothing else that varies is in that part, and nothing writes the buffer there."""
 
@@ -82,15 +50,7 @@ def check_stage_operand(p: Program, block: str, source: str) -> _Plan:
     (part,) = parts
     if any(x.source is memory for x in _loads_outside(target.body, part)):
         raise refuse(f"it reads {source} elsewhere as well")
-    iters = tuple(i for i in target.iters if i.var in int_names(part))
-    free = int_names(part) - {i.var for i in iters} - p.sizes
-    free = free.union(*(i.extent.names - p.sizes for i in iters))
-    if free:
-        raise refuse(f"the part depends on {', '.join(sorted(free))}")
-    at = place_in_front(p, path, memory)
-    if at is None:
-        raise refuse(f"{source} is written where it is read")
-    return _Plan(path, at, part, iters)
+    return check_staging(p, path, part, None, refuse)
 
 
 def _parts(value: Expr, memory: Buffer) -> list[Expr]:

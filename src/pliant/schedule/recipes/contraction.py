@@ -51,9 +51,9 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     if store not in outputs or len(outputs) > 1:
         p = p.compute_inline(store, keep=store in outputs)
     for name in outputs:
-        p = p.transform_block(name, space)
+        p = p.transform_block_layout(name, space)
     inner = (together(plan.positions), place[plan.inner])[0 if plan.positions else 1 :]
-    p = p.transform_block(anchor, (*space, *inner))
+    p = p.transform_block_layout(anchor, (*space, *inner))
     *batch, rows, columns = p.made[: len(space)]
     reduced = p.made[len(space) :]
 

@@ -1,0 +1,99 @@
+"""Read a copy that is indexed by the block's iterators.
+
+    for i, r, s in grid(n, 3, m):            for i, a, b in grid(n, m, 3):
+        y[i] += x[s, 2*i + r] * w[r, s]  ->      x_cache[i, a, b] = x[a, 2*i + b]
+                                             for i, r, s in grid(n, 3, m):
+                                                 y[i] += x_cache[i, s, r] * w[r, s]
+
+`reindex_cache_read("y", "x", layout(lambda i, r, s: (i, s, r)))`: where `cache_read` arranges the
+elements of the buffer, this arranges what iterations read. An element that several of them read is
+there several times, so that what slides along the buffer lies in rows of its own.
+"""
+
+from __future__ import annotations
+
+from pliant.ir.expr import Expr, Load, Select, loads_of
+from pliant.ir.node import Node, walk
+from pliant.loop.stmt import Block, Buffer, Flat
+from pliant.schedule.compute_inline import Refuse
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.flow import Flow
+from pliant.schedule.layout import Layout
+from pliant.schedule.program import Program, primitive
+from pliant.schedule.set_scope import InnerScope
+from pliant.schedule.staging import Staging, check_leaf, check_staging, staged
+
+
+@primitive
+def reindex_cache_read(
+    p: Program,
+    block: str,
+    buffer: str,
+    index_map: Layout,
+    scope: InnerScope = "scratch",
+    *,
+    pad: int | float | None = None,
+) -> Program:
+    """Makes the copying block and the copy that `block` reads. `index_map` tells the copy's
+    indices as integers over `_0`, `_1`, …, the block's iterators; where it leaves gaps, they hold
+    `pad`, or nothing. Zeros around the buffer, as a window has them, are in the copy."""
+    plan = check_reindex_read(p, "reindex_cache_read", block, buffer, index_map)
+    return staged(p, "reindex_cache_read", plan, f"{buffer}_cache", scope, pad)
+
+
+def check_reindex_read(
+    p: Program, primitive: str, block: str, buffer: str, index_map: Layout | None
+) -> Staging:
+    """The block reads the buffer at one place and does not write it; what `check_staging` asks
+    holds of that. Without `index_map` the copy's indices are the iterators in the access."""
+
+    def refuse(reason: str) -> SchedulingError:
+        return SchedulingError(primitive, f"block {block}", reason)
+
+    path, memory = p.block_path(primitive, block), p.buffer(buffer)
+    target = path[-1]
+    assert isinstance(target, Block)
+    check_leaf(target, path, refuse)
+    mine = [a for a in Flow(p).of_block(block) if a.buffer is memory]
+    if any(a.write for a in mine):
+        raise refuse(f"it writes {buffer}")
+    if any(a.indices is None for a in mine):
+        raise refuse(f"a call takes the address of {buffer}")
+    part = with_padding(target, _only_load(target, memory, refuse))
+    return check_staging(p, path, part, index_map, refuse)
+
+
+def _only_load(target: Block, memory: Buffer, refuse: Refuse) -> Load:
+    roots: list[Node] = [target.body, *([target.init] if target.init else [])]
+    found = dict.fromkeys(x for root in roots for x in loads_of(root) if x.source is memory)
+    if target.where is not None and any(x.source is memory for x in loads_of(target.where)):
+        raise refuse(f"its condition reads {memory.name}")
+    if len(found) != 1:
+        raise refuse(f"it reads {memory.name} at {len(found)} places, not one")
+    return next(iter(found))
+
+
+def with_padding(target: Block, load: Load) -> Expr:
+    """The load, and what stands for it where it is outside: the choices right around it which
+    depend on no data and hold nothing else that does."""
+    part: Expr = load
+    while True:
+        around = _parents(target, part)
+        if len(around) != 1 or not isinstance(around[0], Select):
+            return part
+        (choice,) = around
+        assert isinstance(choice, Select)
+        others = [x for x in choice.children() if x is not part]
+        if len(others) != 2 or any(_is_data(x) for x in others):
+            return part
+        part = choice
+
+
+def _parents(target: Block, part: Expr) -> list[Node]:
+    roots: list[Node] = [target.body, *([target.init] if target.init else [])]
+    found = (x for root in roots for x in walk(root) if any(c is part for c in x.children()))
+    return list(dict.fromkeys(found))
+
+
+def _is_data(root: Node) -> bool:
+    return any(isinstance(x, Load | Flat) for x in walk(root))
