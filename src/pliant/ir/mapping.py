@@ -299,12 +299,14 @@ class _Matcher:
         for name, signature in want.items():
             classes.setdefault(signature, []).append(name)
         fitting = {s: [v for v in self.ordered() if have[v] == s] for s in classes}
-        outer = next((s for s in classes if not s.reduced), None)
-        if outer is not None and fitting[outer]:
-            # Those that run once and index nothing but the output may go anywhere.
-            idle = [a.var for a in self.workload.outer if a.extent == 1]
-            idle = [v for v in idle if have[v] == _Signature(True, frozenset(), False)]
-            fitting[outer] = [v for v in self.ordered() if v in {*idle, *fitting[outer]}]
+        # Those that run once and index no operand may go anywhere.
+        for reduced in (False, True):
+            first = next((s for s in classes if s.reduced is reduced and fitting[s]), None)
+            alone = _Signature(not reduced, frozenset(), reduced)
+            once = {v for v, a in self.workload.extents.items() if a.extent == 1}
+            if first is not None:
+                idle = {v for v in once if have[v] == alone}
+                fitting[first] = [v for v in self.ordered() if v in {*idle, *fitting[first]}]
         for signature in classes:
             if not fitting[signature]:
                 self.reasons.append(self.missing(signature, names))
@@ -346,6 +348,8 @@ class _Matcher:
         others = [n for k, n in enumerate(names) if k not in s.operands]
         if not s.output and not s.reduced:
             others.insert(0, self.workload.label)
+        if not inside:
+            return "nothing"
         head = {1: "only ", 2: "both "}.get(len(inside), "") + " and ".join(inside)
         return head + (f" but not {' or '.join(others)}" if others and len(inside) > 1 else "")
 

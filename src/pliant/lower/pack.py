@@ -30,7 +30,14 @@ from pliant.ir.expr import (
 from pliant.ir.tensor import Compute, Input, Tensor, all_of, compute
 from pliant.lower.access import classify
 from pliant.lower.constants import constant_values
-from pliant.lower.contraction import Contraction, placed_contraction
+from pliant.lower.contraction import (
+    COLS,
+    DEPTH,
+    POSITIONS,
+    ROWS,
+    Contraction,
+    placed_contraction,
+)
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.stages import Stage, Stages, remove_dead
@@ -56,6 +63,11 @@ class Plan:
     a_side: Expr
     packed: str
     gather: bool
+
+    def groups(self, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Which axes, by other `names`, run as which iterators of `contraction.tile_product`."""
+        axes = {ROWS: self.m, COLS: self.n, POSITIONS: self.positions, DEPTH: (self.inner,)}
+        return {x: tuple(names[v] for v in group) for x, group in axes.items()}
 
     def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
         """The shape of the packed operand, for these extents of the axes."""

@@ -27,13 +27,15 @@ from pliant.sym.expr import Int, IntLike
 @dataclass(frozen=True)
 class Intrinsic:
     """A callable piece of code: `symbol` is what `Invoke` calls, by default `name`; `semantics`
-    what it does; `arguments` the buffers and sizes of the semantics to pass, if not all in order.
+    what it does; `arguments` the buffers and sizes of the semantics to pass, if not all in order;
+    `most` the greatest values that sizes may have, where there are such.
     """
 
     name: str
     semantics: Function
     symbol: str = ""
     arguments: tuple[str, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
 
     @property
     def callee(self) -> str:

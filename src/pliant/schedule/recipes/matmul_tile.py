@@ -32,9 +32,10 @@ class MatmulIntrinsic:
     def intrinsics(self) -> tuple[Intrinsic, Intrinsic]:
         """The micro-kernel, and the same where no row is missing."""
         every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc")  # any address will do for `other`
+        most = (("m", self.rows),)
         return (
-            Intrinsic(self.symbol, self._semantics(missing=True)),
-            Intrinsic(self.plain, self._semantics(missing=False), self.symbol, every),
+            Intrinsic(self.symbol, self._semantics(missing=True), most=most),
+            Intrinsic(self.plain, self._semantics(missing=False), self.symbol, every, most),
         )
 
     @property

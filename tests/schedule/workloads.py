@@ -1,0 +1,176 @@
+"""Workloads for auto-tensorisation, as bare expressions: products and convolutions of every kind.
+
+Each is a function of a type for the operands; sums are in the type that accumulates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
+from pliant.ir.expr import Expr, as_expr
+from pliant.ir.tensor import (
+    Compute,
+    Input,
+    all_of,
+    compute,
+    placeholder,
+    reduce,
+    select,
+    within,
+)
+from pliant.sym.expr import Int, IntLike, var
+
+
+@dataclass(frozen=True)
+class Types:
+    """Of the two operands and of the sum."""
+
+    a: DType = f32
+    b: DType = f32
+    sum: DType = f32
+
+
+F32, BF16, INT8 = Types(), Types(bf16, bf16, f32), Types(u8, i8, i32)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An expression over inputs; its sizes are symbols."""
+
+    result: Compute
+    inputs: tuple[Input, ...]
+    sizes: tuple[str, ...]
+
+
+Make = Callable[[Types], Workload]
+b, n, m, k = (var(x) for x in "bnmk")
+
+
+def times(x: Expr, y: Expr, t: Types) -> Expr:
+    return x.cast(t.sum) * y.cast(t.sum)
+
+
+def matmul(at: bool, bt: bool, ct: bool, batch: bool = False) -> Make:
+    """c = a @ b with any of the three transposed, perhaps for each of a batch."""
+
+    def make(t: Types) -> Workload:
+        lead: tuple[IntLike, ...] = (b,) if batch else ()
+        x = placeholder("x", (*lead, *((k, n) if at else (n, k))), t.a)
+        y = placeholder("y", (*lead, *((m, k) if bt else (k, m))), t.b)
+
+        def element(*at_: Int) -> Expr:
+            *z, p, q = at_
+            i, j = (q, p) if ct else (p, q)
+
+            def term(r: Int) -> Expr:
+                left = x[(*z, r, i)] if at else x[(*z, i, r)]
+                right = y[(*z, j, r)] if bt else y[(*z, r, j)]
+                return times(left, right, t)
+
+            return reduce("sum", (k,), term)
+
+        result = compute((*lead, *((m, n) if ct else (n, m))), element, "c")
+        return Workload(result, (x, y), ("b", "n", "m", "k") if batch else ("n", "m", "k"))
+
+    return make
+
+
+def window(
+    rank: int,
+    *,
+    last: bool = False,
+    stride: int = 1,
+    dilation: int = 1,
+    kernel: int = 3,
+    groups: int = 1,
+    channels: int = 4,
+    filters: int = 6,
+) -> Make:
+    """A convolution of symbolic batch and space, channels first or `last`, padded so that stride 1
+    keeps the extents."""
+    space = (n, m, k)[:rank]
+    pad = dilation * (kernel - 1) // 2
+    each = channels // groups
+
+    def make(t: Types) -> Workload:
+        counts = tuple((s + stride - 1) // stride for s in space)
+        kernels = (kernel,) * rank
+        x = placeholder("x", (b, *space, channels) if last else (b, channels, *space), t.a)
+        ws = (*kernels, each, filters) if last else (filters, each, *kernels)
+        w = placeholder("w", ws, t.b)
+
+        def element(z: Int, *at: Int) -> Expr:
+            o, p = (at[-1], at[:-1]) if last else (at[0], at[1:])
+
+            def term(c: Int, *q: Int) -> Expr:
+                where = [i * stride + j * dilation - pad for i, j in zip(p, q, strict=True)]
+                channel = c if groups == 1 else o // (filters // groups) * each + c
+                value: Expr = x[(z, *where, channel)] if last else x[(z, channel, *where)]
+                if pad:
+                    inside = [within(i, extent) for i, extent in zip(where, space, strict=True)]
+                    value = select(all_of(inside), value, as_expr(0, t.a))
+                return times(value, w[(*q, c, o)] if last else w[(o, c, *q)], t)
+
+            return reduce("sum", (each, *kernels), term)
+
+        shape = (b, *counts, filters) if last else (b, filters, *counts)
+        return Workload(compute(shape, element, "y"), (x, w), ("b", *"nmk"[:rank]))
+
+    return make
+
+
+def transposed(stride: int, channels: int = 4, filters: int = 6, kernel: int = 3) -> Make:
+    """A transposed convolution in two dimensions, as a sum over what reaches an output."""
+    pad = kernel // 2
+
+    def make(t: Types) -> Workload:
+        x = placeholder("x", (b, channels, n, m), t.a)
+        w = placeholder("w", (channels, filters, kernel, kernel), t.b)
+
+        def element(z: Int, o: Int, *p: Int) -> Expr:
+            def term(c: Int, *q: Int) -> Expr:
+                scaled = [i + pad - j for i, j in zip(p, q, strict=True)]
+                known = [as_expr(i % stride).eq(0) for i in scaled] if stride > 1 else []
+                known += [within(i // stride, e) for i, e in zip(scaled, (n, m), strict=True)]
+                value = select(
+                    all_of(known), x[(z, c, *(i // stride for i in scaled))], as_expr(0, t.a)
+                )
+                return times(value, w[(c, o, *q)], t)
+
+            return reduce("sum", (channels, kernel, kernel), term)
+
+        result = compute((b, filters, n * stride, m * stride), element, "y")
+        return Workload(result, (x, w), ("b", "n", "m"))
+
+    return make
+
+
+def _products() -> dict[str, Make]:
+    marks = list(product((False, True), repeat=3))
+    found: dict[str, Make] = {}
+    for batch in (False, True):
+        for a, c, d in marks:
+            name = f"{'batched ' * batch}a{'ᵀ' * a} b{'ᵀ' * c} -> c{'ᵀ' * d}"
+            found[name] = matmul(a, c, d, batch)
+    return found
+
+
+WORKLOADS: dict[str, Make] = _products() | {
+    "conv1d NCW": window(1),
+    "conv1d NWC": window(1, last=True),
+    "conv2d NCHW": window(2),
+    "conv2d NHWC": window(2, last=True),
+    "conv2d 1x1 NHWC": window(2, last=True, kernel=1),
+    "conv3d NCDHW": window(3, channels=2, filters=3),
+    "conv3d NDHWC": window(3, last=True, channels=2, filters=3),
+    "strided": window(2, stride=2),
+    "dilated": window(2, dilation=2),
+    "transposed": transposed(1),
+    "transposed, stride 2": transposed(2),
+    "grouped": window(2, groups=2),
+    "grouped NHWC": window(2, last=True, groups=2),
+}
+DEPTHWISE = window(2, groups=4, channels=4, filters=4)
