@@ -9,6 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+import torch
+import torch.nn.functional as F
+
 from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
 from pliant.ir.expr import Expr, as_expr
 from pliant.ir.tensor import (
@@ -21,6 +25,9 @@ from pliant.ir.tensor import (
     select,
     within,
 )
+from pliant.loop.from_tensor import unscheduled
+from pliant.loop.rewrite import subst
+from pliant.loop.stmt import Function
 from pliant.sym.expr import Int, IntLike, var
 
 
@@ -43,6 +50,15 @@ class Workload:
     result: Compute
     inputs: tuple[Input, ...]
     sizes: tuple[str, ...]
+    expected: Callable[[np.ndarray, np.ndarray], np.ndarray]  # by NumPy or torch
+
+    def function(self, **known: int) -> Function:
+        """The unscheduled program, where some sizes are `known`."""
+        f = unscheduled("kernel", [self.result], self.inputs, self.sizes)
+        given: dict[str, IntLike] = dict(known)
+        sizes = tuple(s for s in f.sizes if s not in known)
+        buffers = tuple(subst(x, given) for x in f.buffers)
+        return f.replace(buffers=buffers, sizes=sizes, body=subst(f.body, given))
 
 
 Make = Callable[[Types], Workload]
@@ -72,8 +88,13 @@ def matmul(at: bool, bt: bool, ct: bool, batch: bool = False) -> Make:
 
             return reduce("sum", (k,), term)
 
+        def expected(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            c = (x.swapaxes(-1, -2) if at else x) @ (y.swapaxes(-1, -2) if bt else y)
+            return c.swapaxes(-1, -2) if ct else c
+
         result = compute((*lead, *((m, n) if ct else (n, m))), element, "c")
-        return Workload(result, (x, y), ("b", "n", "m", "k") if batch else ("n", "m", "k"))
+        names = ("b", "n", "m", "k") if batch else ("n", "m", "k")
+        return Workload(result, (x, y), names, expected)
 
     return make
 
@@ -116,8 +137,16 @@ def window(
 
             return reduce("sum", (each, *kernels), term)
 
+        def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+            if last:
+                x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, (-1, -2), (0, 1))
+            y = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](
+                torch.tensor(x), torch.tensor(w), None, stride, pad, dilation, groups
+            ).numpy()
+            return np.moveaxis(y, 1, -1) if last else y
+
         shape = (b, *counts, filters) if last else (b, filters, *counts)
-        return Workload(compute(shape, element, "y"), (x, w), ("b", *"nmk"[:rank]))
+        return Workload(compute(shape, element, "y"), (x, w), ("b", *"nmk"[:rank]), expected)
 
     return make
 
@@ -142,8 +171,13 @@ def transposed(stride: int, channels: int = 4, filters: int = 6, kernel: int = 3
 
             return reduce("sum", (channels, kernel, kernel), term)
 
+        def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+            return F.conv_transpose2d(
+                torch.tensor(x), torch.tensor(w), None, stride, pad, stride - 1
+            ).numpy()
+
         result = compute((b, filters, n * stride, m * stride), element, "y")
-        return Workload(result, (x, w), ("b", "n", "m"))
+        return Workload(result, (x, w), ("b", "n", "m"), expected)
 
     return make
 

@@ -189,8 +189,11 @@ def _written_at(p: Program, block: str) -> list[str]:
 def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) -> Program:
     """The operand is copied: tile after tile, each as the intrinsic wants it, with zeros where the
     last ones are not full."""
-    p = p.stage_operand(block, o.load.source.name)
-    staged = p.made[1]
+    source = o.load.source.name
+    whole = p.stage_operand(block, source)
+    # What the intrinsic converts itself is not converted on the way.
+    p = whole if whole.buffer(whole.made[1]).dtype is o.formal.dtype else p.reindex(block, source)
+    copy, staged = p.made[:2]
     here = next(x for x in _loads(p, block) if x.source.name == staged)
     axis = {_name(i): var(f"_{d}") for d, i in enumerate(here.indices)}
     bindings = dict(
@@ -215,7 +218,10 @@ def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) 
         if name not in nest.loops and a.extent.sole_atom is not None:
             values[str(a.extent)] = 1
     inside = [_int(i).subs(values) for i in o.formal.indices]
-    return p.transform_layout(staged, (*lead, *tiles, *inside), 0)
+    layout = (*lead, *tiles, *inside)
+    p = p.transform_layout(staged, layout, 0)
+    # Who fills gaps runs over the new dimensions already.
+    return p.transform_block_layout(copy, layout) if len(p.made) == 1 else p
 
 
 # ---- operands that are looked up
@@ -262,6 +268,10 @@ def _split(p: Program, nest: Arranged, known: Intrinsic, form: Einsum) -> tuple[
         if loop is None:
             continue
         if axis.extent.is_const:
+            total = p.loop(loop).extent
+            if name not in outer and not p.facts.divisible(total, axis.extent):
+                reason = f"its sum of {total} terms is not known to be whole tiles of {axis.extent}"
+                raise _refusal(nest.block, reason)
             p = p.split(loop, axis.extent)
             tiles[name], inner[name] = map(LoopRef, p.made)
             if most and name in outer:
