@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -50,7 +49,7 @@ class Workload:
     result: Compute
     inputs: tuple[Input, ...]
     sizes: tuple[str, ...]
-    expected: Callable[[np.ndarray, np.ndarray], np.ndarray]  # by NumPy or torch
+    reference: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
     def function(self, **known: int) -> Function:
         """The unscheduled program, where some sizes are `known`."""
@@ -88,13 +87,13 @@ def matmul(at: bool, bt: bool, ct: bool, batch: bool = False) -> Make:
 
             return reduce("sum", (k,), term)
 
-        def expected(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            c = (x.swapaxes(-1, -2) if at else x) @ (y.swapaxes(-1, -2) if bt else y)
-            return c.swapaxes(-1, -2) if ct else c
+        def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            c = (x.mT if at else x) @ (y.mT if bt else y)
+            return c.mT if ct else c
 
         result = compute((*lead, *((m, n) if ct else (n, m))), element, "c")
         names = ("b", "n", "m", "k") if batch else ("n", "m", "k")
-        return Workload(result, (x, y), names, expected)
+        return Workload(result, (x, y), names, reference)
 
     return make
 
@@ -137,16 +136,15 @@ def window(
 
             return reduce("sum", (each, *kernels), term)
 
-        def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
             if last:
-                x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, (-1, -2), (0, 1))
-            y = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](
-                torch.tensor(x), torch.tensor(w), None, stride, pad, dilation, groups
-            ).numpy()
-            return np.moveaxis(y, 1, -1) if last else y
+                x, w = x.movedim(-1, 1), w.movedim((-1, -2), (0, 1))
+            fn = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+            y = fn(x, w, None, stride, pad, dilation, groups)
+            return y.movedim(1, -1) if last else y
 
         shape = (b, *counts, filters) if last else (b, filters, *counts)
-        return Workload(compute(shape, element, "y"), (x, w), ("b", *"nmk"[:rank]), expected)
+        return Workload(compute(shape, element, "y"), (x, w), ("b", *"nmk"[:rank]), reference)
 
     return make
 
@@ -171,18 +169,16 @@ def transposed(stride: int, channels: int = 4, filters: int = 6, kernel: int = 3
 
             return reduce("sum", (channels, kernel, kernel), term)
 
-        def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-            return F.conv_transpose2d(
-                torch.tensor(x), torch.tensor(w), None, stride, pad, stride - 1
-            ).numpy()
+        def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return F.conv_transpose2d(x, w, None, stride, pad, stride - 1)
 
         result = compute((b, filters, n * stride, m * stride), element, "y")
-        return Workload(result, (x, w), ("b", "n", "m"), expected)
+        return Workload(result, (x, w), ("b", "n", "m"), reference)
 
     return make
 
 
-def _products() -> dict[str, Make]:
+def products() -> dict[str, Make]:
     marks = list(product((False, True), repeat=3))
     found: dict[str, Make] = {}
     for batch in (False, True):
@@ -192,19 +188,25 @@ def _products() -> dict[str, Make]:
     return found
 
 
-WORKLOADS: dict[str, Make] = _products() | {
-    "conv1d NCW": window(1),
-    "conv1d NWC": window(1, last=True),
-    "conv2d NCHW": window(2),
-    "conv2d NHWC": window(2, last=True),
-    "conv2d 1x1 NHWC": window(2, last=True, kernel=1),
-    "conv3d NCDHW": window(3, channels=2, filters=3),
-    "conv3d NDHWC": window(3, last=True, channels=2, filters=3),
-    "strided": window(2, stride=2),
-    "dilated": window(2, dilation=2),
-    "transposed": transposed(1),
-    "transposed, stride 2": transposed(2),
-    "grouped": window(2, groups=2),
-    "grouped NHWC": window(2, last=True, groups=2),
-}
+def windows(few: int, many: int, filters: int) -> dict[str, Make]:
+    """Convolutions of every kind, of so many channels (`few` in three dimensions)."""
+    c = {"channels": many, "filters": filters}
+    return {
+        "conv1d NCW": window(1, **c),
+        "conv1d NWC": window(1, last=True, **c),
+        "conv2d NCHW": window(2, **c),
+        "conv2d NHWC": window(2, last=True, **c),
+        "conv2d 1x1 NHWC": window(2, last=True, kernel=1, **c),
+        "conv3d NCDHW": window(3, channels=few, filters=filters),
+        "conv3d NDHWC": window(3, last=True, channels=few, filters=filters),
+        "strided": window(2, stride=2, **c),
+        "dilated": window(2, dilation=2, **c),
+        "transposed": transposed(1, **c),
+        "transposed, stride 2": transposed(2, **c),
+        "grouped": window(2, groups=2, **c),
+        "grouped NHWC": window(2, last=True, groups=2, **c),
+    }
+
+
+WORKLOADS: dict[str, Make] = products() | windows(2, 4, 6)
 DEPTHWISE = window(2, groups=4, channels=4, filters=4)

@@ -197,9 +197,11 @@ class _Matcher:
     ) -> None:
         self.workload, self.intrinsic = workload, intrinsic
         self.strides, self.constants = strides, constants
-        self.facts = facts.copy()
+        self.facts, self.several = facts.copy(), facts.copy()
         for name, axis in workload.extents.items():
             self.facts.declare_index(name, axis.extent)
+            if axis.extent != 1:
+                self.several.declare_index(name, axis.extent)
         self.reasons: list[str] = []
 
     # ---- operands
@@ -330,9 +332,10 @@ class _Matcher:
             yield self.mapping(operands, {n: groups[n] for n in want}, whole, copies)
 
     def names(self, x: Expr) -> frozenset[str]:
-        """The iterators that an expression depends on, as far as is seen."""
+        """The iterators that an expression depends on, as far as is seen; on one that runs once,
+        where it is written that it does."""
         ints = {n.int_ for n in own_nodes(x) if isinstance(n, Index)}
-        return frozenset[str]().union(*(self.facts.simplify(i).names for i in ints))
+        return frozenset[str]().union(*(self.several.simplify(i).names for i in ints))
 
     def ordered(self) -> list[str]:
         """All iterators: the outer ones as the output lies, then the inner ones."""

@@ -65,6 +65,8 @@ class BlockLayout:
         old, _ = self.packed.back([var(i) for i in iters])
         around, outside = self.packed.back([var(x) for x in loops])
         moved: dict[str, IntLike] = {i.var: x for i, x in zip(target.iters, old, strict=True)}
+        for new, x in zip(iters, self.packed.forward, strict=True):  # also what runs once
+            moved |= {i.var: var(new) for d, i in enumerate(target.iters) if x is var(f"_{d}")}
         there: dict[str, IntLike] = {}
         for i, b, x in zip(target.iters, target.bindings, around, strict=True):
             there |= {i.var: x, str(b): x}
@@ -81,10 +83,12 @@ class BlockLayout:
 
     def _simple(self, root: Stmt, iters: Sequence[str]) -> Stmt:
         """Indices as simple as the iterators' domains allow: (3*g + j)//3 is g where j < 3. What
-        runs over whole tiles later on must not seem to depend on the padding."""
+        runs over whole tiles later on must not seem to depend on the padding. An iterator that runs
+        once is not replaced by 0, since such a tile may become larger."""
         facts = self.packed.facts.copy()
         for name, extent in zip(iters, self.packed.shape, strict=True):
-            facts.declare_index(name, extent)
+            if extent != 1:
+                facts.declare_index(name, extent)
 
         def visit(node: Any) -> Any:
             return Index(facts.simplify(node.int_)) if isinstance(node, Index) else node
