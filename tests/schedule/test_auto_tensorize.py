@@ -29,6 +29,7 @@ from tests.schedule.workloads import (
     F32,
     INT8,
     WORKLOADS,
+    Make,
     Types,
     Workload,
     window,
@@ -238,6 +239,17 @@ def test_instructions(name: str, types: Types, intrinsic: Intrinsic, known: dict
     q = auto_tensorize(p, w.result.name, [intrinsic.name])
     shapes = [c[: len(p.function.sizes)] for c in cases(w, 2)]
     same(p, q, shapes, {intrinsic.name: intrinsic.semantics})
+
+
+@pytest.mark.parametrize("make", [window(2, channels=8), window(1, channels=16, groups=2)])
+def test_images_with_channels_first_are_relaid(make: Make) -> None:
+    """What a window slides along is read in place, from a copy with its channels last."""
+    w = make(F32)
+    p = bare(w)
+    q = auto_tensorize(p, "y", [MM.plain])
+    assert q.buffer("x_cache").shape[-1] == w.inputs[0].dims[1]
+    assert "x_part" not in q.allocated
+    same(p, q, cases(w), {MM.symbol: MM.intrinsics[0].semantics})
 
 
 def test_depthwise_convolutions_reach_vectors() -> None:

@@ -133,6 +133,7 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
         if o.zero is not None:
             name = o.load.source.name
             raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
+    p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
     store = nest.store
     reader = _copied_on(p, nest)
@@ -184,6 +185,43 @@ def _written_at(p: Program, block: str) -> list[str]:
 
 
 # ---- operands that must be copied
+
+
+def _relaid(
+    p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsum
+) -> tuple[Program, IteratorMap]:
+    """An operand that a window slides along, so that it is read several times, is copied such that
+    its rows lie element after element; gives the mapping to that."""
+    last = form.inner[-1].var if form.inner else ""
+    for o in m.operands:
+        dim = _summed_dim(p, block, o, m.outside) if o.moves and last not in m.runs else None
+        if dim is None:
+            continue
+        at = tuple(var(f"_{d}") for d in range(len(o.load.indices)))
+        q = p.cache_read(block, o.load.source.name, layout=(*at[:dim], *at[dim + 1 :], at[dim]))
+        for found in mappings_to(q, block, intrinsic).maps:
+            rows = [found.groups[a.var] == m.groups[a.var] for a in form.outer]
+            if all(rows) and last in found.runs:
+                return q, found
+    return p, m
+
+
+def _summed_dim(p: Program, block: str, o: Operand, outside: Sequence[str]) -> int | None:
+    """The dimension of an operand with a window that runs along a sum's iterator, and besides those
+    outside along no other, and is not short."""
+    kinds = {i.var: i for i in p.block(block).iters if i.var not in outside or i.kind == "R"}
+    facts = p.inside(p.block_path("auto_tensorize", block))
+    windowed, dims = False, list[int]()
+    for d, index in enumerate(o.load.indices):
+        at = facts.simplify(_int(index))
+        names = [v for v in kinds if v in at.names]
+        windowed |= len({kinds[v].kind for v in names}) > 1
+        if len(names) == 1 and kinds[names[0]].kind == "R":
+            line, extent = at.linear(names[0]), kinds[names[0]].extent
+            long = not extent.is_const or extent.value >= MIN_RUN
+            if long and line is not None and line[0] == 1:
+                dims.append(d)
+    return dims[-1] if windowed and dims else None
 
 
 def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) -> Program:
