@@ -92,7 +92,8 @@ class Checks:
     def _bytes(self, b: Buffer) -> int:
         most = self.facts.bounds(b.room)[1]
         if most is None:
-            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {b.room} elements")
+            size = f"{b.room} elements"
+            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {size}")
         return most * b.dtype.bytes
 
     def _own(self) -> None:

@@ -19,9 +19,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from pliant.base.dtypes import f32
+from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.lower.access import names_in
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import Int, var
 

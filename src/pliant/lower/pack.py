@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pliant.ir.expr import (
     Binary,
-    Cast,
     Expr,
     Index,
     Load,
@@ -27,10 +27,17 @@ from pliant.ir.expr import (
     const,
     substitute,
 )
-from pliant.ir.node import transform
-from pliant.ir.tensor import Compute, Input, all_of, compute
-from pliant.lower.access import Contraction, classify, contraction
+from pliant.ir.tensor import Compute, Input, Tensor, all_of, compute
+from pliant.lower.access import classify
 from pliant.lower.constants import constant_values
+from pliant.lower.contraction import (
+    COLS,
+    DEPTH,
+    POSITIONS,
+    ROWS,
+    Contraction,
+    placed_contraction,
+)
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.stages import Stage, Stages, remove_dead
@@ -56,6 +63,11 @@ class Plan:
     a_side: Expr
     packed: str
     gather: bool
+
+    def groups(self, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Which axes, by other `names`, run as which iterators of `contraction.tile_product`."""
+        axes = {ROWS: self.m, COLS: self.n, POSITIONS: self.positions, DEPTH: (self.inner,)}
+        return {x: tuple(names[v] for v in group) for x, group in axes.items()}
 
     def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
         """The shape of the packed operand, for these extents of the axes."""
@@ -83,18 +95,19 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
         if isinstance(tensor, Compute) and stage.note("plan") is not None:
             plans[name] = _plan_before(tensor, stage)
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
-            c = contraction(tensor, constants)
-            assert c is not None
-            c = _ordered(_guarded(c, tensor), tensor, orders[name], columns)
-            panel, inner, gather = _panel(tensor, c, orders, s.facts, columns)
+            c = placed_contraction(
+                tensor, constants, orders[name], partial(_strides, orders), s.facts, columns
+            )
+            c = _guarded(c, tensor)
+            panel, gather = _panel(tensor, c, s.facts, columns), _is_gathered(tensor, c)
             packed = made.get(panel)
             if packed is None:
                 packed = made[panel] = s.fresh(f"{name}.packed")
                 stages[packed] = Stage(packed, panel, "pack", stage.spans)
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
-            positions = tuple(k for k in c.k if k != inner)
-            plans[name] = Plan(c.batch, c.m, c.n, positions, inner, c.a_side, packed, gather)
+            *positions, inner = c.k
+            plans[name] = Plan(c.batch, c.m, c.n, tuple(positions), inner, c.a_side, packed, gather)
             tensor = _rewritten(tensor, plans[name], s.types[packed], columns)
             stage = replace(stage, tensor=tensor)
         stages[name] = stage
@@ -148,43 +161,19 @@ def _guarded(c: Contraction, tensor: Compute) -> Contraction:
         return c
     assert isinstance(body, Reduce) and isinstance(body.body, Select)
     side, cond = c.a_side, body.body.cond
-    if isinstance(side, Select) and not _odd_select(side):
+    if isinstance(side, Select) and side.b is const(0.0, side.dtype):
         both = Select(Binary("and", cond, side.cond), side.a, side.b)
     else:
         both = Select(cond, side, const(0.0, side.dtype))
     return replace(c, a_side=both)
 
 
-def _ordered(c: Contraction, tensor: Compute, order: Order, columns: int) -> Contraction:
-    """Axes in the order in which the output lies in memory. Axes of n that are not contiguous with
-    the last are rather batch axes, so that columns are stored as they lie; unless what is left
-    would not fill a panel."""
-    extents = {a.var: a.extent for a in tensor.axes}
-    run = [tensor.axes[d].var for d in order]
-    while run and not set(run) <= set(c.n):
-        del run[0]
-    width = product([extents[v] for v in run])
-    if run and not (width.is_const and width.value < columns):
-        apart = tuple(v for v in c.n if v not in run)
-        c = replace(c, batch=(*c.batch, *apart), n=tuple(run))
-    place = {tensor.axes[d].var: k for k, d in enumerate(order)}
-
-    def by(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(names, key=place.__getitem__))
-
-    return replace(c, batch=by(c.batch), m=by(c.m), n=by(c.n))
-
-
-def _panel(
-    tensor: Compute, c: Contraction, orders: Mapping[str, Order], facts: Facts, columns: int
-) -> tuple[Compute, str, bool]:
-    """The packing stage, the innermost reduction axis, and whether a needs gathering."""
+def _panel(tensor: Compute, c: Contraction, facts: Facts, columns: int) -> Compute:
+    """The packing stage."""
     extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
-    inner, gather = _inner_axis(c, extents, orders, facts)
-    k_axes = [k for k in c.k if k != inner] + [inner]
     total_n = product([extents[v] for v in c.n])
     batch = [extents[v] for v in c.batch]
-    depth = product([extents[v] for v in k_axes])
+    depth = product([extents[v] for v in c.k])
     shape = (*batch, ceildiv(total_n, columns), depth, as_int(columns))
 
     def element(*at: Int) -> Expr:
@@ -192,7 +181,7 @@ def _panel(
         column = block * columns + j
         where = dict(zip(c.batch, b, strict=True))
         bounds = {name: count.subs(where) for name, count in c.bounds}
-        where |= unflatten(column, c.n, extents) | unflatten(k, tuple(k_axes), extents)
+        where |= unflatten(column, c.n, extents) | unflatten(k, c.k, extents)
         value: Expr = substitute(c.b_side, where)
         if bounds:
             exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
@@ -202,62 +191,19 @@ def _panel(
         inside = Binary("lt", Index(column), Index(total_n))
         return Select(inside, value, const(0.0, value.dtype))
 
-    return simplify_indices(compute(shape, element), facts), inner, gather
+    return simplify_indices(compute(shape, element), facts)
 
 
-def _inner_axis(
-    c: Contraction, extents: Mapping[str, Int], orders: Mapping[str, Order], facts: Facts
-) -> tuple[str, bool]:
-    """The reduction axis along which rows of a are contiguous, and whether to gather anyway."""
-    if not isinstance(_bare(c.a_side), Load) or not all(isinstance(i, Index) for i in c.a.indices):
-        return c.k[-1], True
-    source = c.a.source
-    order = orders.get(source.name, tuple(range(len(source.shape))))
-    offset = as_int(0)
-    for index, stride in zip(c.a.indices, strides_of(source.shape, order), strict=True):
-        assert isinstance(index, Index)
-        offset = offset + index.int_ * stride
-    offset = _simplified(offset, extents, facts)
-    for k in reversed(c.k):
-        split = offset.linear(k)
-        if split is None or split[0] != 1:
-            continue
-        if isinstance(c.a_side, Select) and _mentions(c.a_side.cond, k):
-            continue
-        extent = extents[k]
-        short = extent.is_const and extent.value < MIN_INNER and len(c.k) > 1
-        return k, short or isinstance(c.a_side, Cast) or _odd_select(c.a_side)
-    return c.k[-1], True
+def _is_gathered(tensor: Compute, c: Contraction) -> bool:
+    """Whether rows of a are copied together: they do not lie element after element, or only in
+    short runs."""
+    (extent,) = (a.extent for a in tensor.reduce_axes if a.var == c.k[-1])
+    short = extent.is_const and extent.value < MIN_INNER and len(c.k) > 1
+    return not c.in_place or short
 
 
-def _simplified(offset: Int, extents: Mapping[str, Int], facts: Facts) -> Int:
-    local = facts.copy()
-    for name, extent in extents.items():
-        local.declare_index(name, extent)
-    return local.simplify(offset)
-
-
-def _bare(side: Expr) -> Expr:
-    """The load behind a padding select."""
-    return side.a if isinstance(side, Select) else side
-
-
-def _odd_select(side: Expr) -> bool:
-    """A select whose other branch is not zero cannot be a row of zeros."""
-    return isinstance(side, Select) and side.b is not const(0.0, side.dtype)
-
-
-def _mentions(cond: Expr, name: str) -> bool:
-    found = False
-
-    def visit(node: object) -> object:
-        nonlocal found
-        if isinstance(node, Index) and name in node.int_.names:
-            found = True
-        return node
-
-    transform(cond, visit)
-    return found
+def _strides(orders: Mapping[str, Order], source: Tensor) -> tuple[Int, ...]:
+    return strides_of(source.shape, orders.get(source.name, tuple(range(len(source.shape)))))
 
 
 def _rewritten(tensor: Compute, plan: Plan, packed: Input, columns: int) -> Compute:

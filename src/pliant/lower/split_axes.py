@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.base.dtypes import boolean
+from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
-from pliant.lower.access import is_copy, is_identity, names_in
+from pliant.lower.access import is_copy, is_identity
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import needed
 from pliant.lower.layout import Order, own_wish

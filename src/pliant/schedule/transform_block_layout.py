@@ -47,8 +47,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pliant.ir.expr import Expr
+from pliant.ir.expr import Expr, Index
+from pliant.ir.node import transform
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, replace_at, subst
 from pliant.loop.stmt import Block, For, Iter, Stmt, for_
@@ -95,6 +97,8 @@ class BlockLayout:
         old, _ = self.packed.back([var(i) for i in iters])
         around, outside = self.packed.back([var(x) for x in loops])
         moved: dict[str, IntLike] = {i.var: x for i, x in zip(target.iters, old, strict=True)}
+        for new, x in zip(iters, self.packed.forward, strict=True):  # also what runs once
+            moved |= {i.var: var(new) for d, i in enumerate(target.iters) if x is var(f"_{d}")}
         there: dict[str, IntLike] = {}
         for i, b, x in zip(target.iters, target.bindings, around, strict=True):
             there |= {i.var: x, str(b): x}
@@ -103,11 +107,25 @@ class BlockLayout:
         made = target.replace(
             iters=tuple(Iter(i, d, k) for i, d, k in parts),
             bindings=tuple(map(var, loops)),
-            body=subst(target.body, moved),
-            init=None if target.init is None else subst(target.init, moved),
+            body=self._simple(subst(target.body, moved), iters),
+            init=None if target.init is None else self._simple(subst(target.init, moved), iters),
             where=conjoin([subst(c, there) for c in self.where]),
         )
         return made, loops, outside
+
+    def _simple(self, root: Stmt, iters: Sequence[str]) -> Stmt:
+        """Indices as simple as the iterators' domains allow: (3*g + j)//3 is g where j < 3. What
+        runs over whole tiles later on must not seem to depend on the padding. An iterator that runs
+        once is not replaced by 0, since such a tile may become larger."""
+        facts = self.packed.facts.copy()
+        for name, extent in zip(iters, self.packed.shape, strict=True):
+            if extent != 1:
+                facts.declare_index(name, extent)
+
+        def visit(node: Any) -> Any:
+            return Index(facts.simplify(node.int_)) if isinstance(node, Index) else node
+
+        return transform(root, visit)  # type: ignore[no-any-return]
 
 
 def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> BlockLayout:

@@ -17,12 +17,13 @@ from typing import Final
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
-from pliant.lower.pack import flatten
+from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
+from pliant.schedule.arrange import arrange, rows_by_table
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.expr import as_int, ceildiv, maximum, minimum, var
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 SHARE: Final = 8  # of them without tuning
@@ -34,28 +35,25 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     (anchor, tensor), *maps = spec.members
     plan = spec.plan
     assert plan is not None and isinstance(tensor, Compute)
-    axes = (*tensor.axes, *tensor.reduce_axes)
-    extents = {a.var: a.extent for a in axes}
-    place = {a.var: var(f"_{d}") for d, a in enumerate(axes)}
-
-    def together(names: tuple[str, ...]) -> Int:
-        return flatten(names, extents).subs(place)
-
+    p = inline_maps(p, spec, [name for name, _ in maps])
+    names = {
+        a.var: i.var
+        for a, i in zip((*tensor.axes, *tensor.reduce_axes), p.block(anchor).iters, strict=True)
+    }
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
-    space = (*(place[b] for b in plan.batch), together(plan.m), together(plan.n))
-    p = inline_maps(p, spec, [name for name, _ in maps])
-    p = p.cache_write(anchor, layout=space)
-    store, product = p.made
+    p, nest = arrange(
+        p, anchor, tile_product(mm.columns), plan.groups(names), [names[v] for v in plan.batch],
+        [names[a.var] for a in tensor.axes],
+    )  # fmt: skip
+    store, product = nest.store, nest.product
     outputs = [store if name == anchor else name for name in spec.outputs]
     if store not in outputs or len(outputs) > 1:
         p = p.compute_inline(store, keep=store in outputs)
     for name in outputs:
-        p = p.transform_block_layout(name, space)
-    inner = (together(plan.positions), place[plan.inner])[0 if plan.positions else 1 :]
-    p = p.transform_block_layout(anchor, (*space, *inner))
-    *batch, rows, columns = p.made[: len(space)]
-    reduced = p.made[len(space) :]
+        p = p.transform_block_layout(name, nest.space)
+    batch, rows, columns = nest.outside, nest.loops[ROWS], nest.loops[COLS]
+    reduced = [nest.loops[x] for x in (POSITIONS, DEPTH) if x in nest.loops]
 
     # Tiles of rows, all of about the same height, and panels of columns.
     p = p.sample_categorical("most_rows", tuple(range(1, mm.rows + 1)), default=mm.rows)
@@ -92,24 +90,10 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # The rows of the first operand: copied together, or found through a table of where they begin.
     source = next(iter(loads_of(plan.a_side))).source.name
-    along = reduced[-1]
-    if plan.gather:
-        p = p.stage_operand(anchor, source)
-        copy, source = p.made
-        p = p.compute_at(copy, block).shrink_buffer(source)
-        if plan.positions:
-            p = p.fuse(*reduced)
-            (along,) = p.made
-    if plan.gather or not plan.positions:
-        p = p.add_unit_loop(along)
-        (position,) = p.made
-    else:
-        position = reduced[0]
-    p = p.cache_index(anchor, source, block, along, (tile, position, row))
-    missing = len(p.made) > 2
+    p, found = rows_by_table(p, anchor, source, reduced, block, (tile, row), gather=plan.gather)
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
-    depth = p.loop(position).extent * p.loop(along).extent
+    depth = p.loop(found.position).extent * p.loop(found.along).extent
     for name in outputs:
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
@@ -118,5 +102,5 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
-    p = p.decompose_reduction(anchor, position)
-    return p.tensorize(row, mm.symbol if missing else mm.plain)
+    p = p.decompose_reduction(anchor, found.position)
+    return p.tensorize(row, mm.symbol if found.missing else mm.plain)

@@ -1,0 +1,181 @@
+"""Contractions: what maps to a register-tiled product, by `ir.mapping`.
+
+    out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, n, k]
+
+Rows of a are found through a table, b lies in panels of so many columns: which operand is which,
+which axes run together, and in which order, is the best of all mappings to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from pliant.base.dtypes import f32, i64
+from pliant.ir.einsum import Einsum, einsum_of, split_guard
+from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
+from pliant.ir.mapping import IteratorMap, Strides, match_iterators, row_major
+from pliant.ir.tensor import Compute, compute, placeholder, reduce, sources
+from pliant.lower.conditions import conjuncts
+from pliant.sym.expr import Int, as_int, maximum, minimum, var
+from pliant.sym.facts import Facts
+
+COLUMNS: Final = 32  # of a panel, where it does not matter
+ROWS, COLS, POSITIONS, DEPTH = "_i0", "_i1", "_r0", "_r1"  # iterators of `tile_product`
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Axes of `out[batch, m, n] = sum_k a[batch, m, k] * b[batch, n, k]`, by variable name.
+
+    `a_side` and `b_side` are the factors as written. `in_place`: rows of a lie element after
+    element along the last axis of k. `bounds`: of these axes of k only so many exist, which batch
+    axes decide.
+    """
+
+    batch: tuple[str, ...]
+    m: tuple[str, ...]
+    n: tuple[str, ...]
+    k: tuple[str, ...]
+    a: Load
+    b: Load
+    a_side: Expr
+    b_side: Expr
+    in_place: bool
+    bounds: tuple[tuple[str, Int], ...] = ()
+
+
+@lru_cache(4)
+def tile_product(columns: int) -> Einsum:
+    """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`."""
+    m, positions, depth = var("m"), var("P"), var("K")
+    a, at = placeholder("a", (1 << 60,), f32), placeholder("at", (positions, m), i64)
+    b = placeholder("b", (positions * depth, columns), f32)
+    product = compute(
+        (m, columns),
+        lambda i, j: reduce(
+            "sum",
+            (positions, depth),
+            lambda q, k: a[at[q, i] + Index(k)] * b[q * depth + k, j],
+        ),
+        "c",
+    )
+    return einsum_of(product)
+
+
+def is_contraction(tensor: Compute) -> bool:
+    """Whether a tensor expression is one."""
+    return contraction(tensor) is not None
+
+
+def contraction(tensor: Compute, constants: Set[str] = frozenset()) -> Contraction | None:
+    """`tensor` as a contraction, or None; all axes that can be are in m and n, which is for who
+    asks what depends on what. Which operand is packed depends on which values are `constants`."""
+    if not tensor.reduce_axes:
+        return None
+    return _whole(tensor, frozenset(s.name for s in sources(tensor) if s.name in constants))
+
+
+def placed_contraction(
+    tensor: Compute,
+    constants: Set[str],
+    order: Order,
+    strides: Strides,
+    facts: Facts,
+    columns: int,
+) -> Contraction:
+    """A contraction as it is run, for panels of `columns`: n are columns that are stored as they
+    lie where that fills panels, what could be of n or m besides is of batch; the last of k is the
+    axis along which rows of a are contiguous, if there is one. `order` is that of the value's
+    dimensions, `strides` tells those of the operands."""
+    best = _best(tensor, constants, order, strides, facts, columns)
+    assert best is not None
+    found = _contraction(tensor, best, best.groups)
+    assert found is not None
+    return found
+
+
+@lru_cache(8192)
+def _whole(tensor: Compute, constants: frozenset[str]) -> Contraction | None:
+    best = _best(tensor, constants)
+    if best is None:
+        return None
+    return _contraction(
+        tensor, best, dict(best.groups) | {x: best.fitting[x] for x in (ROWS, COLS)}
+    )
+
+
+def _best(
+    tensor: Compute,
+    constants: Set[str],
+    order: Order | None = None,
+    strides: Strides = row_major,
+    facts: Facts | None = None,
+    columns: int = COLUMNS,
+) -> IteratorMap | None:
+    return match_iterators(
+        einsum_of(tensor, order),
+        tile_product(columns),
+        strides=strides,
+        facts=facts,
+        constants=constants,
+    ).best
+
+
+def _contraction(
+    tensor: Compute, best: IteratorMap, groups: Mapping[str, tuple[str, ...]]
+) -> Contraction | None:
+    """In terms of batch, m, n and k; None for a guard that is not about how many elements of an
+    axis there are."""
+    body = tensor.body
+    assert isinstance(body, Reduce)
+    bounds = _bounds(tensor, body)
+    if bounds is None:
+        return None
+    inside = {v for name in (ROWS, COLS) for v in groups[name]}
+    a, b = best.operands
+    return Contraction(
+        tuple(v for v in best.outer if v not in inside), groups[ROWS], groups[COLS],
+        (*groups[POSITIONS], *groups[DEPTH]), a.load, b.load, a.value, b.value,
+        DEPTH in best.runs, bounds,
+    )  # fmt: skip
+
+
+def _bounds(tensor: Compute, body: Reduce) -> tuple[tuple[str, Int], ...] | None:
+    """How many elements of its axes a sum's guard says that there are; None where it says
+    something else."""
+    _, guard = split_guard(body.combiner, body.body)
+    if guard is None:
+        return ()
+    axes = {var(a.var): a for a in reversed(body.axes)}
+    bounds: dict[str, Int] = {}
+    whole = as_int(1)  # of axes with one element, which are gone: all of the sum or nothing
+    for part in conjuncts(guard):
+        match part:
+            case Binary("lt", Index(at), Index(count)) if not count.names & {
+                a.var for a in body.axes
+            }:
+                if at in axes:
+                    bounds[axes[at].var] = _clamped(count, tensor, axes[at].extent)
+                    continue
+                if at == 0:
+                    whole = whole * _clamped(count, tensor, as_int(1))
+                    continue
+        return None
+    if whole != 1:
+        last = body.axes[-1]
+        bounds[last.var] = bounds.get(last.var, last.extent) * whole
+    return tuple(bounds.items())
+
+
+def _clamped(count: Int, tensor: Compute, extent: Int) -> Int:
+    """`count`, from 0 to `extent`."""
+    facts = Facts()
+    for axis in tensor.axes:
+        facts.declare_index(axis.var, axis.extent)
+    if not facts.le(count, extent):
+        count = minimum(count, extent)
+    return count if facts.nonneg(count) else maximum(count, 0)

@@ -1,0 +1,115 @@
+"""A block's iterators and what it writes, arranged for an intrinsic: one loop for each of its
+iterators, which takes all that runs together as that.
+
+for n, o, p in grid(N, O, P):                    for i in grid(N*P), j in grid(O), k in grid(C*K):
+    for c, k in grid(C, K):                          y_local[i, j] += …
+        y[n, o, p] += …                 ->       for n, o, p in grid(N, O, P):
+                                                     y[n, o, p] = y_local[n*P + p, o]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pliant.ir.einsum import Einsum
+from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program
+from pliant.sym.expr import Int, as_int, var
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The block's loops: those `outside`, data parallel and reduced over, and those of the
+    intrinsic's iterators (of which some run once and have none). `space` are the layouts of the
+    data parallel ones, over the output's dimensions; `store` copies the `product` to its place."""
+
+    block: str
+    outside: tuple[LoopRef, ...]
+    summed: tuple[LoopRef, ...]
+    loops: Mapping[str, LoopRef]
+    space: tuple[Int, ...]
+    store: BlockRef
+    product: MemoryRef
+
+
+def arrange(
+    p: Program,
+    block: str,
+    form: Einsum,
+    groups: Mapping[str, Sequence[str]],
+    outside: Sequence[str],
+    dims: Sequence[str],
+) -> tuple[Program, Arranged]:
+    """The program with the block arranged for an intrinsic of this `form`. `groups` and `outside`
+    are as in `ir.mapping.IteratorMap`, in terms of the block's iterators; `dims` says which
+    iterator each dimension of its output is."""
+    target = p.block(block)
+    place: dict[str, Int] = {i.var: var(f"_{d}") for d, i in enumerate(target.iters)}
+    extents = {i.var: i.extent for i in target.iters}
+    reduced = {i.var for i in target.iters if i.kind == "R"}
+    to_dims = {f"_{d}": var(f"_{dims.index(i.var)}") for d, i in enumerate(target.iters)
+               if i.var in dims}  # fmt: skip
+
+    def together(names: Sequence[str]) -> Int:
+        total = as_int(0)
+        for name in names:
+            total = total * extents[name] + place[name]
+        return total
+
+    batch = [place[v] for v in outside if v not in reduced]
+    summed = [place[v] for v in outside if v in reduced]
+    outer = [a.var for a in form.outer]
+    inner = [a.var for a in form.inner if groups[a.var]]
+    space = (*batch, *(together(groups[v]) for v in outer))
+    layout = tuple(x.subs(to_dims) for x in space)
+    p = p.cache_write(block, layout=layout)
+    store, product = p.made
+    assert isinstance(store, BlockRef) and isinstance(product, MemoryRef)
+    p = p.transform_block_layout(block, (*space, *summed, *(together(groups[v]) for v in inner)))
+    made = [LoopRef(x) for x in p.made]
+    first, second = len(space), len(space) + len(summed)
+    loops = dict(zip(outer, made[len(batch) : first], strict=True))
+    loops |= dict(zip(inner, made[second:], strict=True))
+    return p, Arranged(
+        block, tuple(made[: len(batch)]), tuple(made[first:second]), loops, layout, store, product
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How a block finds the rows of an operand: `position` and `along` are the loops over parts of
+    a row, and over the elements of a part; `missing`: some rows are not there."""
+
+    position: LoopRef
+    along: LoopRef
+    missing: bool
+
+
+def rows_by_table(
+    p: Program,
+    block: str,
+    source: str,
+    reduced: Sequence[LoopRef],
+    at: str,
+    table: tuple[str, str],
+    *,
+    gather: bool,
+) -> tuple[Program, Rows]:
+    """The block finds the rows of an operand, made of `source`, in a table that is made in loop
+    `at`: for each iteration of the first of the loops `table`, of the first of `reduced`, which
+    are at most two, and of the second of `table`. With `gather` rows are copied together there;
+    else they lie element after element along the last of `reduced`."""
+    along = reduced[-1]
+    if gather:
+        p = p.stage_operand(block, source)
+        copy, source = p.made
+        p = p.compute_at(copy, at).shrink_buffer(source)
+        if len(reduced) > 1:
+            p = p.fuse(*reduced)
+            along = LoopRef(p.made[0])
+    position = LoopRef(reduced[0])
+    if gather or len(reduced) < 2:
+        p = p.add_unit_loop(along)
+        position = LoopRef(p.made[0])
+    p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
+    return p, Rows(position, along, len(p.made) > 2)

@@ -1,0 +1,368 @@
+"""Bring a bare block to an intrinsic, whatever the operator: a schedule made of primitives.
+
+    for n, o, p in grid(N, O, P):                    pack w in panels of 32
+        for c, k in grid(C, K):                      for chunk, block:
+            y[n, o, p] += x[n, c, p + k]     ->          where rows of x begin
+                          * w[o, c, k]                   for panel, tile:
+                                                             mm(rows of x, panel of w, local)
+                                                             y = local
+
+Which iterators run as which of the intrinsic's is for `ir.mapping` to say; here follows what that
+takes: the block gets these iterators, what it writes is collected in a tile, operands are copied to
+where the intrinsic wants them, or found through a table where it looks there, loops are split into
+tiles, and the tile is replaced by a call. Outer loops are left to be scheduled. All mappings to all
+intrinsics are tried, best first, until one is not refused.
+
+Source: TensorIR (ASPLOS'23), section 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+from pliant.ir.einsum import Einsum, NoEinsum, names_in
+from pliant.ir.expr import Expr, Index, Load, loads_of
+from pliant.ir.mapping import Found, IteratorMap, Operand, match_iterators
+from pliant.ir.node import walk
+from pliant.loop.einsum import einsum_of_block, einsum_of_function
+from pliant.loop.stmt import Block
+from pliant.schedule.arrange import Arranged, arrange, rows_by_table
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.program import LoopRef, Program
+from pliant.sym.atoms import DivAtom
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
+
+SHARE: Final = 8  # tiles in a block: what they read together stays in the cache
+MIN_RUN: Final = 8  # shorter runs of elements are copied into longer ones
+
+
+def mappings_to(p: Program, block: str, intrinsic: str, constants: Set[str] = frozenset()) -> Found:
+    """All ways in which the block's iterators can run as an intrinsic's, best first, and why there
+    are no others. `constants` are buffers that hold the same in every call."""
+    path = p.block_path("auto_tensorize", block)
+    facts = p.inside(path)
+    known = p.intrinsics.get(intrinsic)
+    if known is None:
+        raise _refusal(block, f"the program has no intrinsic {intrinsic!r}")
+    try:
+        workload = einsum_of_block(p.block(block), facts)
+        form = einsum_of_function(known.semantics)
+    except NoEinsum as error:
+        return Found((), (str(error),))
+    return match_iterators(workload, form, facts=facts, constants=constants)
+
+
+def auto_tensorize(
+    p: Program,
+    block: str,
+    intrinsics: Sequence[str],
+    *,
+    constants: Set[str] = frozenset(),
+) -> Program:
+    """The program with the block run by one of its `intrinsics` (by name, preferred ones first).
+
+    Raises SchedulingError with the reasons where none can.
+    """
+    reasons: list[str] = []
+    apart = groups_apart(p, block)
+    for name in intrinsics:
+        for q in (p, apart) if apart is not None else (p,):
+            found = mappings_to(q, block, name, constants)
+            reasons += [f"{name}: {r}" for r in found.reasons if not found.maps]
+            for m in found.maps:
+                try:
+                    return tensorized(q, block, name, m)
+                except SchedulingError as error:
+                    reasons.append(f"{name} by {m}: {error}")
+    raise _refusal(block, "; ".join(dict.fromkeys(reasons)) or "no intrinsic was given")
+
+
+def groups_apart(p: Program, block: str) -> Program | None:
+    """The program with iterators of which an operand needs only the quotient by a number (groups
+    of channels) split into quotient and remainder; None where there are none, or not in whole
+    groups. What the block writes is collected by the new iterators."""
+    target, facts = p.block(block), p.inside(p.block_path("auto_tensorize", block))
+    parts: list[Int] = []
+    for d, it in enumerate(target.iters):
+        at = var(f"_{d}")
+        step = _quotient_step(target, it.var) if it.kind == "S" else None
+        whole = step is not None and step != 1 and facts.divisible(it.extent, step)
+        parts += [at // step, at % step] if step is not None and whole else [at]
+    if len(parts) == len(target.iters):
+        return None
+    try:
+        p = p.transform_block_layout(block, tuple(parts))
+        return p.reindex(block, p.stores(block)[0].buffer.name)
+    except SchedulingError:
+        return None
+
+
+def _quotient_step(target: Block, name: str) -> Int | None:
+    """What an iterator is divided by where the block reads."""
+    for node in walk(target.body):
+        if isinstance(node, Index) and name in node.int_.names:
+            for _, factors in node.int_.terms():
+                for atom, _ in factors:
+                    if isinstance(atom, DivAtom) and atom.num is var(name):
+                        return atom.den
+    return None
+
+
+def _refusal(block: str, reason: str) -> SchedulingError:
+    return SchedulingError("auto_tensorize", f"block {block}", reason)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Loops of the nest by the intrinsic's iterators: over blocks of tiles, over tiles, and the
+    intrinsic's own."""
+
+    blocks: Mapping[str, LoopRef]
+    tiles: Mapping[str, LoopRef]
+    inner: Mapping[str, LoopRef]
+
+
+def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Program:
+    """The program with the block run by the intrinsic in this way. Raises SchedulingError."""
+    known = p.intrinsics[intrinsic]
+    form = einsum_of_function(known.semantics)
+    for o in m.operands:
+        if o.zero is not None:
+            name = o.load.source.name
+            raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
+    p, m = _relaid(p, block, intrinsic, m, form)
+    p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
+    store = nest.store
+    reader = _copied_on(p, nest)
+    if reader is not None:
+        p, store = p.compute_inline(store), reader
+    p = p.transform_block_layout(store, nest.space)
+    for o in m.operands:
+        if not o.moves:
+            p = _in_place(p, block, o, form, nest)
+    p, t = _split(p, nest, known, form)
+    over = [a.var for a in reversed(form.outer)]
+    outer = [
+        *(t.blocks[v] for v in over if v in t.blocks),
+        *(t.tiles[v] for v in over if v in t.tiles),
+    ]
+    summed = [*nest.summed, *(t.tiles[a.var] for a in form.inner if a.var in t.tiles)]
+    inner = [t.inner[v] for v in form.extents if v in t.inner]
+    p = p.reorder(*nest.outside, *outer, *summed, *inner)
+    around = (*nest.outside, *outer)
+    if around:
+        p = p.reverse_compute_at(store, around[-1]).shrink_buffer(nest.product)
+    if p.block(block).where is not None:
+        p = p.pad_block(block)
+    reduced = [t.inner[a.var] for a in form.inner if a.var in t.inner]
+    start = reduced[0] if form.begins else (*summed, *inner)[0]
+    for o in m.operands:
+        if o.moves:
+            p, start = _through_table(p, block, o, m, form, t, around)
+    p = p.decompose_reduction(block, start)
+    return _called(p, inner[0], known)
+
+
+def _copied_on(p: Program, nest: Arranged) -> str | None:
+    """The block that copies what the store writes to a parameter, if that is all that reads it."""
+    written = p.stores(nest.store)[0].buffer
+    if written in p.function.buffers:
+        return None
+    readers = [b for b in p.blocks if any(x.source is written for x in loads_of(p.block(b)))]
+    return str(readers[0]) if len(readers) == 1 else None
+
+
+def _written_at(p: Program, block: str) -> list[str]:
+    """Which iterator each dimension of the output is."""
+    (store,) = p.stores(block)
+    names = [str(i.int_) if isinstance(i, Index) else "" for i in store.indices]
+    if len(set(names)) < len(names) or not set(names) <= {i.var for i in p.block(block).iters}:
+        raise _refusal(block, f"it does not write {store.buffer.name} at distinct iterators")
+    return names
+
+
+# ---- operands that must be copied
+
+
+def _relaid(
+    p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsum
+) -> tuple[Program, IteratorMap]:
+    """An operand that a window slides along, so that it is read several times, is copied such that
+    its rows lie element after element; gives the mapping to that."""
+    last = form.inner[-1].var if form.inner else ""
+    for o in m.operands:
+        dim = _summed_dim(p, block, o, m.outside) if o.moves and last not in m.runs else None
+        if dim is None:
+            continue
+        at = tuple(var(f"_{d}") for d in range(len(o.load.indices)))
+        q = p.cache_read(block, o.load.source.name, layout=(*at[:dim], *at[dim + 1 :], at[dim]))
+        for found in mappings_to(q, block, intrinsic).maps:
+            rows = [found.groups[a.var] == m.groups[a.var] for a in form.outer]
+            if all(rows) and last in found.runs:
+                return q, found
+    return p, m
+
+
+def _summed_dim(p: Program, block: str, o: Operand, outside: Sequence[str]) -> int | None:
+    """The dimension of an operand with a window that runs along a sum's iterator, and besides those
+    outside along no other, and is not short."""
+    kinds = {i.var: i for i in p.block(block).iters if i.var not in outside or i.kind == "R"}
+    facts = p.inside(p.block_path("auto_tensorize", block))
+    windowed, dims = False, list[int]()
+    for d, index in enumerate(o.load.indices):
+        at = facts.simplify(_int(index))
+        names = [v for v in kinds if v in at.names]
+        windowed |= len({kinds[v].kind for v in names}) > 1
+        if len(names) == 1 and kinds[names[0]].kind == "R":
+            line, extent = at.linear(names[0]), kinds[names[0]].extent
+            long = not extent.is_const or extent.value >= MIN_RUN
+            if long and line is not None and line[0] == 1:
+                dims.append(d)
+    return dims[-1] if windowed and dims else None
+
+
+def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) -> Program:
+    """The operand is copied: tile after tile, each as the intrinsic wants it, with zeros where the
+    last ones are not full."""
+    source = o.load.source.name
+    whole = p.stage_operand(block, source)
+    # What the intrinsic converts itself is not converted on the way.
+    p = whole if whole.buffer(whole.made[1]).dtype is o.formal.dtype else p.reindex(block, source)
+    copy, staged = p.made[:2]
+    here = next(x for x in _loads(p, block) if x.source.name == staged)
+    axis = {_name(i): var(f"_{d}") for d, i in enumerate(here.indices)}
+    bindings = dict(
+        zip((i.var for i in p.block(block).iters), p.block(block).bindings, strict=True)
+    )
+    place = {str(bindings[v]): x for v, x in axis.items()}  # by loop
+    of = {name: place[loop] for name, loop in nest.loops.items() if loop in place}
+    lead = [x for loop, x in place.items() if loop not in nest.loops.values()]
+    values: dict[str, IntLike] = {}
+    tiles: list[Int] = []
+    for name, a in form.extents.items():
+        if name not in of:
+            values[name] = 0
+        elif a.extent.is_const:
+            tiles.append(of[name] // a.extent)
+            values[name] = of[name] % a.extent
+        else:
+            values[name] = of[name]
+            if a.extent.sole_atom is not None:
+                values[str(a.extent)] = p.loop(nest.loops[name]).extent
+    for name, a in form.extents.items():  # of iterators that run once
+        if name not in nest.loops and a.extent.sole_atom is not None:
+            values[str(a.extent)] = 1
+    inside = [_int(i).subs(values) for i in o.formal.indices]
+    layout = (*lead, *tiles, *inside)
+    p = p.transform_layout(staged, layout, 0)
+    # Who fills gaps runs over the new dimensions already.
+    return p.transform_block_layout(copy, layout) if len(p.made) == 1 else p
+
+
+# ---- operands that are looked up
+
+
+def _through_table(
+    p: Program,
+    block: str,
+    o: Operand,
+    m: IteratorMap,
+    form: Einsum,
+    t: _Tiles,
+    around: Sequence[LoopRef],
+) -> tuple[Program, LoopRef]:
+    """The operand's rows are found through a table; gives the first of the loops over a row."""
+    used = names_in(o.formal)
+    (row,) = [a.var for a in form.outer if a.var in used]
+    reduced = [t.inner[a.var] for a in form.inner if a.var in t.inner]
+    extent = p.loop(reduced[-1]).extent
+    short = extent.is_const and extent.value < MIN_RUN and len(reduced) > 1
+    lies = o.bare and form.inner[-1].var in m.runs
+    tile = t.tiles[row]
+    at = around[around.index(tile) - 1] if tile in around[1:] else tile
+    blocks = [x for x in around if x in t.blocks.values()]
+    p, rows = rows_by_table(
+        p, block, o.load.source.name, reduced, blocks[-1] if blocks else at, (tile, t.inner[row]),
+        gather=not lies or short,
+    )  # fmt: skip
+    return p, rows.position
+
+
+# ---- tiles
+
+
+def _split(p: Program, nest: Arranged, known: Intrinsic, form: Einsum) -> tuple[Program, _Tiles]:
+    """Loops of whole tiles. Where the intrinsic takes tiles of several heights, these are of about
+    the same, and some of them are taken together in blocks, which share what they read."""
+    blocks, tiles, inner = dict[str, LoopRef](), dict[str, LoopRef](), dict[str, LoopRef]()
+    most = dict(known.most)
+    outer = {a.var for a in form.outer}
+    for name, axis in reversed(form.extents.items()):
+        loop = nest.loops.get(name)
+        limit = most.get(str(axis.extent))
+        if loop is None:
+            continue
+        if axis.extent.is_const:
+            total = p.loop(loop).extent
+            if name not in outer and not p.facts.divisible(total, axis.extent):
+                reason = f"its sum of {total} terms is not known to be whole tiles of {axis.extent}"
+                raise _refusal(nest.block, reason)
+            p = p.split(loop, axis.extent)
+            tiles[name], inner[name] = map(LoopRef, p.made)
+            if most and name in outer:
+                p = p.split(tiles[name], SHARE, tail="clip")
+                blocks[name], tiles[name] = map(LoopRef, p.made)
+        elif limit is None:
+            inner[name] = loop
+        else:
+            p, height = _height(p, p.loop(loop).extent, limit)
+            p = p.split(loop, height * SHARE, tail="clip")
+            blocks[name], rest = map(LoopRef, p.made)
+            p = p.split(rest, height, tail="clip")
+            tiles[name], inner[name] = map(LoopRef, p.made)
+    return p, _Tiles(blocks, tiles, inner)
+
+
+def _height(p: Program, total: Int, most: int) -> tuple[Program, Int]:
+    """Of tiles that are all about as high, and at most so high."""
+    even = ceildiv(total, maximum(ceildiv(total, most), 1))
+    height = minimum(maximum(even, 1), most)
+    least, greatest = p.facts.bounds(height)
+    if least is not None and least == greatest:
+        return p, as_int(least)
+    name = p.names().variable("tile_rows")
+    return p.name_size(name, height), var(name)
+
+
+def _called(p: Program, loop: str, known: Intrinsic) -> Program:
+    """The tile replaced by a call: to the intrinsic, or to another one that is the same code and
+    does more."""
+    same = [n for n, i in p.intrinsics.items() if i.callee == known.callee and i is not known]
+    first: SchedulingError | None = None
+    for name in (known.name, *same):
+        try:
+            return p.tensorize(loop, name)
+        except SchedulingError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+# ---- looking
+
+
+def _loads(p: Program, block: str) -> list[Load]:
+    (store,) = p.stores(block)
+    return [x for x in walk(store.value) if isinstance(x, Load)]
+
+
+def _int(index: Expr) -> Int:
+    assert isinstance(index, Index)
+    return index.int_
+
+
+def _name(index: Expr) -> str:
+    return str(_int(index))

@@ -1,0 +1,296 @@
+"""Bare expressions reach intrinsics: by which mapping, with which results, and why not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from bench.kernel_calls import Kernel
+from pliant.base.dtypes import f32, i32, u8
+from pliant.codegen.build import micro_kernel
+from pliant.codegen.llvm.target import target
+from pliant.ir.tensor import compute, placeholder, reduce
+from pliant.loop.from_tensor import unscheduled
+from pliant.loop.stmt import Function, Invoke, Store, buffer, for_, statements
+from pliant.schedule.auto_tensorize import auto_tensorize, mappings_to
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.primitives import program
+from pliant.schedule.program import Program
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.sym.expr import IntLike, var
+from tests.schedule.programs import same
+from tests.schedule.workloads import (
+    BF16,
+    DEPTHWISE,
+    F32,
+    INT8,
+    WORKLOADS,
+    Make,
+    Types,
+    Workload,
+    window,
+)
+
+MM = MatmulIntrinsic("mm_3x4", 3, 4, 2)
+n, m, k = var("n"), var("m"), var("k")
+
+
+def product_tile(name: str, t: Types, rows: IntLike, columns: int, depth: int) -> Intrinsic:
+    """c[i, j] += a[i, k] * b[k, j], in the type of the sum."""
+    a, b = buffer("a", (rows, depth), t.a), buffer("b", (depth, columns), t.b)
+    c = buffer("c", (rows, columns), t.sum, strides=(var("ldc"), 1))
+    i, j, r = var("i"), var("j"), var("r")
+    value = c[i, j] + a[i, r].cast(t.sum) * b[r, j].cast(t.sum)
+    body = for_([("i", rows), ("j", columns), ("r", depth)], Store(c, c[i, j].indices, value))
+    return Intrinsic(name, Function(name, (a, b, c), ("ldc",), body))
+
+
+def dot(name: str, t: Types, columns: int, depth: int) -> Intrinsic:
+    """c[j] += sum over k of a[k] * b[j, k]: what the dot product instructions do."""
+    a, b = buffer("a", (depth,), t.a), buffer("b", (columns, depth), t.b)
+    c = buffer("c", (columns,), t.sum)
+    j, r = var("j"), var("r")
+    value = c[j] + a[r].cast(t.sum) * b[j, r].cast(t.sum)
+    body = for_([("j", columns), ("r", depth)], Store(c, c[j].indices, value))
+    return Intrinsic(name, Function(name, (a, b, c), (), body))
+
+
+def lanes(columns: int) -> Intrinsic:
+    """c[j] += a[j] * b[j]: a vector's multiply and add."""
+    a, b, c = (buffer(x, (columns,), f32) for x in "abc")
+    j = var("j")
+    body = for_([("j", columns)], Store(c, c[j].indices, c[j] + a[j] * b[j]))
+    return Intrinsic("fma", Function("fma", (a, b, c), (), body))
+
+
+def bare(w: Workload, *intrinsics: Intrinsic, **known: int) -> Program:
+    return program(w.function(**known), intrinsics=intrinsics or MM.intrinsics)
+
+
+def groups(p: Program, block: str, intrinsic: str) -> str:
+    """The best mapping, without the block's name."""
+    best = mappings_to(p, block, intrinsic).best
+    assert best is not None
+    return str(best).replace(f"{block}_v", "")
+
+
+# Which iterators run as rows, columns and terms of a product, whatever the types.
+MAPPINGS = {
+    "a b -> c": "(i) -> i; (j) -> j; () -> q; (r) -> k",
+    "aᵀ bᵀ -> cᵀ": "(i) -> i; (j) -> j; () -> q; (r) -> k",
+    "batched aᵀ b -> c": "(j) -> i; (k) -> j; () -> q; (r) -> k; outside: i",
+    "conv1d NCW": "(i, k) -> i; (j) -> j; (r) -> q; (s) -> k",
+    "conv1d NWC": "(i, j) -> i; (k) -> j; (s) -> q; (r) -> k",
+    "conv2d NCHW": "(i, k, l) -> i; (j) -> j; (r, s) -> q; (t) -> k",
+    "conv2d NHWC": "(i, j, k) -> i; (l) -> j; (s, t) -> q; (r) -> k",
+    "conv3d NDHWC": "(i0, i1, i2, i3) -> i; (i4) -> j; (r1, r2, r3) -> q; (r0) -> k",
+    "strided": "(i, k, l) -> i; (j) -> j; (r, s) -> q; (t) -> k",
+    "dilated": "(i, k, l) -> i; (j) -> j; (r, s) -> q; (t) -> k",
+    "transposed, stride 2": "(i, k, l) -> i; (j) -> j; (r, s) -> q; (t) -> k",
+}
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_mappings_to_the_micro_kernel(name: str) -> None:
+    w = WORKLOADS[name](F32)
+    assert groups(bare(w), w.result.name, MM.plain) == MAPPINGS[name]
+
+
+@pytest.mark.parametrize("name", [x for x in WORKLOADS if "grouped" not in x])
+def test_mappings_are_the_same_for_all_types(name: str) -> None:
+    """But for that u8 and i8 cannot change places."""
+    found = []
+    for t in (F32, BF16, INT8):
+        w, tile = WORKLOADS[name](t), product_tile("tile", t, 4, 4, 2)
+        maps = mappings_to(bare(w, tile), w.result.name, "tile").maps
+        found.append([str(m) for m in maps])
+    assert found[0] == found[1]
+    first = found[2][0]
+    assert first == next(m for m in found[0] if m in found[2])
+    assert 2 * len(found[2]) == len(found[0])
+
+
+def test_all_mappings_are_ranked() -> None:
+    """Both operands may be packed, and rows may be fewer; where a weight is constant, it is."""
+    w = WORKLOADS["conv2d NCHW"](F32)
+    found = mappings_to(bare(w), "y", MM.plain)
+    assert len(found.maps) == 6
+    assert [m.rank for m in found.maps] == sorted(m.rank for m in found.maps)
+    assert {m.operands[0].load.source.name for m in found.maps} == {"x", "w"}
+    best = mappings_to(bare(w), "y", MM.plain, frozenset({"x"})).best
+    assert best is not None
+    assert best.operands[1].load.source.name == "x"
+    # What is too little to fill a panel is taken together with what lies next to it.
+    a, b = placeholder("a", (n, k), f32), placeholder("b", (k, 2, 3), f32)
+    y = compute((n, 2, 3), lambda i, h, j: reduce("sum", (k,), lambda r: a[i, r] * b[r, h, j]), "y")
+    p = program(unscheduled("heads", [y], [a, b], ["n", "k"]), intrinsics=MM.intrinsics)
+    best = mappings_to(p, "y", MM.plain, frozenset({"b"})).best
+    assert str(best).replace("y_v", "").startswith("(i) -> i; (j, k) -> j")
+
+
+@pytest.mark.parametrize(
+    ("make", "types", "intrinsic", "reason"),
+    [
+        (DEPTHWISE, F32, MM.intrinsics[1], "no iterator indexes both y and w but not x"),
+        (WORKLOADS["a b -> c"], INT8, MM.intrinsics[1], "it adds up i32, not f32"),
+        (
+            WORKLOADS["a b -> c"], Types(u8, u8, i32), dot("d", INT8, 4, 4),
+            "it has cast of type u8 where the intrinsic converts i8",
+        ),
+        (WORKLOADS["a b -> c"], F32, lanes(4), "no iterator indexes c and x and y"),
+        (
+            WORKLOADS["a b -> c"], F32, product_tile("tile", F32, 4, 4, 2),
+            "its sum of k terms is not known to be whole tiles of 2",
+        ),
+    ],
+)  # fmt: skip
+def test_reasons(make: object, types: Types, intrinsic: Intrinsic, reason: str) -> None:
+    w = make(types)  # type: ignore[operator]
+    p = bare(w, intrinsic)
+    with pytest.raises(SchedulingError, match=reason):
+        auto_tensorize(p, w.result.name, [intrinsic.name])
+
+
+def test_other_reasons() -> None:
+    a, b = placeholder("a", (n, k), f32), placeholder("b", (k, m), f32)
+
+    def refused(combiner: str, term: object) -> str:
+        y = compute((n, m), lambda i, j: reduce(combiner, (k,), lambda r: term(i, j, r)), "y")  # type: ignore[operator]
+        p = program(unscheduled("f", [y], [a, b], ["n", "m", "k"]), intrinsics=MM.intrinsics)
+        with pytest.raises(SchedulingError) as caught:
+            auto_tensorize(p, "y", [MM.plain])
+        return str(caught.value)
+
+    assert "it is a max, not a sum" in refused("max", lambda i, j, r: a[i, r] * b[r, j])
+    text = refused("sum", lambda i, j, r: a[i, r] + b[r, j])
+    assert "it has binary add where the intrinsic has binary mul" in text
+    text = refused("sum", lambda i, j, r: (a[i, r] + a[i, 0]) * b[r, j])
+    assert "what would be a is made of 2 elements" in text
+    y = compute((n,), lambda i: reduce("sum", (m, k), lambda s, r: a[i, r] * b[r, s]), "y")
+    p = program(unscheduled("f", [y], [a, b], ["n", "m", "k"]), intrinsics=MM.intrinsics)
+    with pytest.raises(SchedulingError, match="no iterator indexes both y and b but not a"):
+        auto_tensorize(p, "y", [MM.plain])
+    with pytest.raises(SchedulingError, match="has no intrinsic 'amx'"):
+        auto_tensorize(p, "y", ["amx"])
+
+
+def test_zero_points() -> None:
+    """They are found, and must be summed apart before the product reaches an intrinsic."""
+    a, b = placeholder("a", (n, 8), u8), placeholder("b", (8, m), INT8.b)
+    z = placeholder("z", (), u8)
+
+    def term(i: object, j: object, r: object) -> object:
+        return (a[i, r].cast(i32) - z[()].cast(i32)) * b[r, j].cast(i32)
+
+    y = compute((n, m), lambda i, j: reduce("sum", (8,), lambda r: term(i, j, r)), "y")  # type: ignore[arg-type,return-value]
+    tile = product_tile("tile", INT8, 4, 4, 2)
+    p = program(unscheduled("f", [y], [a, b, z], ["n", "m"]), intrinsics=[tile])
+    best = mappings_to(p, "y", "tile").best
+    assert best is not None
+    assert [o.zero is not None for o in best.operands] == [True, False]
+    with pytest.raises(SchedulingError, match="a has a zero point"):
+        auto_tensorize(p, "y", ["tile"])
+
+
+def cases(w: Workload, count: int = 2) -> list[tuple[int, ...]]:
+    random, most = Random(len(w.sizes)), 6 if w.result.name == "c" else 3
+    zero = (2, 0, 3, 1)[: len(w.sizes)]
+    some = [tuple(random.randint(1, most) for _ in w.sizes) for _ in range(count)]
+    return [zero, *some]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_programs_keep_their_meaning(name: str) -> None:
+    """By the best mapping, with sizes at run time and constant."""
+    w = WORKLOADS[name](F32)
+    meaning = {MM.symbol: MM.intrinsics[0].semantics}
+    p = bare(w)
+    q = auto_tensorize(p, w.result.name, [MM.plain])
+    (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]
+    assert call.callee == MM.symbol
+    same(p, q, cases(w), meaning)
+    known = dict(zip(w.sizes, cases(w)[1], strict=True))
+    p = bare(w, **known)
+    same(p, auto_tensorize(p, w.result.name, [MM.plain]), [()], meaning)
+
+
+SMALL = [
+    ("a b -> c", BF16, product_tile("tile", BF16, 4, 4, 2), {"k": 6}),
+    ("aᵀ bᵀ -> cᵀ", INT8, product_tile("tile", INT8, 4, 4, 2), {"k": 6}),
+    ("a bᵀ -> c", INT8, dot("dot", INT8, 4, 4), {"k": 8}),
+    ("batched a b -> c", INT8, dot("dot", INT8, 4, 4), {"k": 8}),
+    ("conv1d NCW", F32, product_tile("tile", F32, 4, 4, 2), {}),
+    ("conv2d NHWC", INT8, dot("dot", INT8, 4, 2), {}),
+    ("grouped", BF16, product_tile("tile", BF16, 4, 4, 2), {}),
+    ("strided", INT8, dot("dot", INT8, 4, 2), {}),
+    ("transposed, stride 2", F32, product_tile("tile", F32, 4, 4, 2), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "intrinsic", "known"), SMALL)
+def test_instructions(name: str, types: Types, intrinsic: Intrinsic, known: dict[str, int]) -> None:
+    """Intrinsics of a fixed size that add to their output, in types of their own."""
+    w = WORKLOADS[name](types)
+    p = bare(w, intrinsic, **known)
+    q = auto_tensorize(p, w.result.name, [intrinsic.name])
+    shapes = [c[: len(p.function.sizes)] for c in cases(w, 2)]
+    same(p, q, shapes, {intrinsic.name: intrinsic.semantics})
+
+
+@pytest.mark.parametrize("make", [window(2, channels=8), window(1, channels=16, groups=2)])
+def test_images_with_channels_first_are_relaid(make: Make) -> None:
+    """What a window slides along is read in place, from a copy with its channels last."""
+    w = make(F32)
+    p = bare(w)
+    q = auto_tensorize(p, "y", [MM.plain])
+    assert q.buffer("x_cache").shape[-1] == w.inputs[0].dims[1]
+    assert "x_part" not in q.allocated
+    same(p, q, cases(w), {MM.symbol: MM.intrinsics[0].semantics})
+
+
+def test_depthwise_convolutions_reach_vectors() -> None:
+    for make in (DEPTHWISE, window(2, last=True, groups=6, channels=6, filters=6)):
+        w, fma = make(F32), lanes(4)
+        p = bare(w, fma)
+        q = auto_tensorize(p, "y", ["fma"])
+        same(p, q, [(1, 3, 4), (2, 0, 1)], {"fma": fma.semantics})
+
+
+def test_the_first_intrinsic_that_fits() -> None:
+    w, fma = DEPTHWISE(F32), lanes(4)
+    p = bare(w, *MM.intrinsics, fma)
+    q = auto_tensorize(p, "y", [MM.plain, "fma"])
+    (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]
+    assert call.callee == "fma"
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_compiled_results(name: str) -> None:
+    """One kernel, 20 random shapes, beside NumPy or torch."""
+    t = target()
+    mk = micro_kernel(t)
+    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+    w = WORKLOADS[name](F32)
+    p = bare(w, *mm.intrinsics)
+    kernel = Kernel(auto_tensorize(p, w.result.name, [mm.plain]).function, t)
+    check(kernel, w, 20)
+
+
+def check(kernel: Kernel, w: Workload, count: int) -> None:
+    random, rng = Random(1), np.random.default_rng(1)
+    for _ in range(count):
+        sizes = {s: random.randint(1, 40 if s != "b" else 3) for s in w.sizes}
+        if len(sizes) > 3:
+            sizes = {s: min(v, 12) for s, v in sizes.items()}
+        x, y = (
+            rng.integers(-4, 5, [d.eval(sizes) for d in i.dims]).astype(np.float32)
+            for i in w.inputs
+        )
+        out = np.full([d.eval(sizes) for d in w.result.shape], np.nan, np.float32)
+        kernel([x, y, out], [sizes[s] for s in w.sizes])
+        expected = w.reference(torch.tensor(x), torch.tensor(y)).numpy()
+        np.testing.assert_array_equal(out, expected, err_msg=str(sizes))
