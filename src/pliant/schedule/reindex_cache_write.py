@@ -125,7 +125,7 @@ def _only_place(target: Block, memory: Buffer, refuse: Refuse) -> tuple[Expr, ..
     roots = [target.body, *([target.init] if target.init is not None else [])]
     stores = [x for root in roots for x in stored(root) if x.buffer is memory]
     loads = [x for root in roots for x in loads_of(root) if x.source is memory]
-    places = dict.fromkeys(x.indices for x in (*stores, *loads))
+    places = dict.fromkeys([*(x.indices for x in stores), *(x.indices for x in loads)])
     if not stores:
         raise refuse(f"it does not write {memory.name}")
     if len(places) != 1:
