@@ -67,4 +67,5 @@ def _graph_function(text: Text, node: ast.FunctionDef) -> GraphFunction:
 
 _LEVELS: Final[dict[str, graph_parser.FunctionOf]] = {
     "graph": _graph_function, "loop": loop_parser.function_of, "host": loop_parser.function_of,
+    "device": loop_parser.function_of,
 }  # fmt: skip

@@ -4,8 +4,9 @@
 
 Every access is checked against its buffer's shape and memory (IndexError), fresh memory holds
 poison, and block iterators must stay in their domains, so a run is also a test of the program.
-Iterations of parallel and vectorized loops run one after the other, in an order of one's choice:
-a correct program gives the same result in any.
+Iterations of parallel and vectorized loops, and of those bound to thread axes, run one after the
+other, in an order of one's choice: a correct program gives the same result in any. Threads that
+wait for one another (`@device`) are run by `interpret_threads`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from pliant.ir.scalar import Scalar, poison
 from pliant.loop.lower_init import lower_init
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     Function,
@@ -77,34 +80,27 @@ def interpret(
     `outputs` gets what it gives back, by scope ("output0" …). Raises what the program's checks and
     guards raise.
     """
-    if len(arrays) != len(function.buffers):
-        raise InvalidModelError(f"{function.name} takes {len(function.buffers)} buffers")
-    if not isinstance(sizes, Mapping):
-        sizes = dict(zip(function.sizes, sizes, strict=True))
-    memories = [_memory_of(a, b) for a, b in zip(arrays, function.buffers, strict=True)]
-    session = _Session(callees or {}, traffic, order, outputs)
-    with np.errstate(all="ignore"), _deep_stack():
-        session.call(function, memories, {n: int(k) for n, k in sizes.items()}, prefix="")
+    Session(callees or {}, traffic, order, outputs).run(function, arrays, sizes)
 
 
 @dataclass(slots=True)
-class _Memory:
+class Memory:
     """Elements of one type; element 0 of the buffer is at `start`."""
 
     flat: np.ndarray
     start: int = 0
 
-    def seen_as(self, dtype: np.dtype) -> _Memory:
+    def seen_as(self, dtype: np.dtype) -> Memory:
         """The memory from `start` on as elements of another type."""
         rest = self.flat[self.start :]
-        return _Memory(rest[: rest.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
+        return Memory(rest[: rest.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """A buffer in a run: its memory, and its extents and strides as numbers."""
 
-    memory: _Memory
+    memory: Memory
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     loaded: int = 0
@@ -112,23 +108,42 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Session:
+class Session:
     """What calls share: callees, options, and functions already translated."""
 
     callees: Mapping[str, Callee]
     traffic: Traffic | None
     order: Order
     outputs: dict[str, np.ndarray] | None = None
-    translated: dict[Function, _Translator] = field(default_factory=dict)
+    translated: dict[Function, Translator] = field(default_factory=dict)
+
+    def run(
+        self,
+        function: Function,
+        arrays: Sequence[np.ndarray],
+        sizes: Sequence[int] | Mapping[str, int],
+    ) -> None:
+        """Run `function` on arrays."""
+        if len(arrays) != len(function.buffers):
+            raise InvalidModelError(f"{function.name} takes {len(function.buffers)} buffers")
+        if not isinstance(sizes, Mapping):
+            sizes = dict(zip(function.sizes, sizes, strict=True))
+        memories = [_memory_of(a, b) for a, b in zip(arrays, function.buffers, strict=True)]
+        with np.errstate(all="ignore"), _deep_stack():
+            self.call(function, memories, {n: int(k) for n, k in sizes.items()}, prefix="")
+
+    def translator(self, function: Function, prefix: str) -> Translator:
+        """What runs the statements of `function`."""
+        return Translator(self, prefix)
 
     def call(
-        self, function: Function, memories: list[_Memory], sizes: Mapping[str, int], prefix: str
+        self, function: Function, memories: list[Memory], sizes: Mapping[str, int], prefix: str
     ) -> None:
         if len(memories) != len(function.buffers) or not sizes.keys() >= set(function.sizes):
             raise InvalidModelError(f"{function.name}: wrong number of arguments")
         translator = self.translated.get(function)
         if translator is None:
-            translator = self.translated[function] = _Translator(self, prefix)
+            translator = self.translated[function] = self.translator(function, prefix)
             translator.body = lower_init(function).body
         env = Env(sizes)
         outer = dict(translator.places)
@@ -142,25 +157,25 @@ class _Session:
             translator.places.update(outer)
 
 
-class _Translator:
+class Translator:
     """Turns statements of one function into Python functions of the environment."""
 
-    def __init__(self, session: _Session, prefix: str) -> None:
+    def __init__(self, session: Session, prefix: str) -> None:
         self.session = session
         self.prefix = prefix
         self.body: Stmt = Nop()
-        self.places: dict[Buffer, _Place] = {}
+        self.places: dict[Buffer, Place] = {}
         self._evaluator = Evaluator(self._loader)
         self._statements: dict[Stmt, Run] = {}
 
-    def enter(self, buffer: Buffer, memory: _Memory, env: Env) -> None:
+    def enter(self, buffer: Buffer, memory: Memory, env: Env) -> None:
         """From now on `buffer` is at `memory`."""
         number = self._evaluator.number
         shape = tuple([number(d)(env) for d in buffer.shape])
         if memory.flat.dtype != buffer.dtype.numpy:  # a part of an arena of bytes
             memory = memory.seen_as(buffer.dtype.numpy)
         strides = tuple([number(s)(env) for s in buffer.strides])
-        self.places[buffer] = _Place(memory, shape, strides)
+        self.places[buffer] = Place(memory, shape, strides)
 
     def leave(self, buffer: Buffer) -> None:
         """The end of the buffer's life; its traffic is counted."""
@@ -188,6 +203,8 @@ class _Translator:
                 return self._seq([self.statement(s) for s in stmts])
             case Store():
                 return self._store(stmt)
+            case Combine():
+                return self._combine(stmt)
             case For():
                 return self._for(stmt)
             case Block():
@@ -204,6 +221,8 @@ class _Translator:
                 return self._check(stmt)
             case Invoke():
                 return self._invoke(stmt)
+            case Barrier():
+                raise InvalidModelError("threads that meet at a barrier: use interpret_threads")
         raise InvalidModelError(f"cannot run {type(stmt).__name__}")
 
     def _value(self, expr: Expr) -> Value:
@@ -216,7 +235,7 @@ class _Translator:
 
         return run
 
-    def _place(self, buffer: Buffer) -> _Place:
+    def _place(self, buffer: Buffer) -> Place:
         place = self.places.get(buffer)
         if place is None:
             raise InvalidModelError(f"buffer {buffer.name} is used but not declared here")
@@ -229,7 +248,7 @@ class _Translator:
         def load(env: Env, at: tuple[int, ...]) -> Scalar:
             place = self._place(source)
             place.loaded += 1
-            return place.memory.flat[_address(source, place, at)]
+            return place.memory.flat[address_of(source, place, at)]
 
         return load
 
@@ -252,22 +271,42 @@ class _Translator:
             new = value(env)
             place = self._place(buffer)
             place.stored += 1
-            at = _address(buffer, place, tuple([p(env) for p in positions]))
+            at = address_of(buffer, place, tuple([p(env) for p in positions]))
             place.memory.flat[at] = new
+
+        return run
+
+    def _combine(self, stmt: Combine) -> Run:
+        targets, values = stmt.targets, [self._value(v) for v in stmt.values]
+        old = [self._value(t.load) for t in targets]
+        places = [[self._evaluator.position(i) for i in t.indices] for t in targets]
+        results = [self._value(r) for r in stmt.reducer.results]
+        parameters = stmt.reducer.parameters
+
+        def run(env: Env) -> None:
+            inner = Env()
+            for p, v in zip(parameters, (*old, *values), strict=True):
+                inner[p.name] = int(v(env)) if p.type is i64 else v(env)
+            made = [r(inner) for r in results]
+            for target, at, new in zip(targets, places, made, strict=True):
+                place = self._place(target.buffer)
+                place.stored += 1
+                address = address_of(target.buffer, place, tuple([p(env) for p in at]))
+                place.memory.flat[address] = new
 
         return run
 
     def _for(self, stmt: For) -> Run:
         name, extent = stmt.var, self._evaluator.number(stmt.extent)
         body = self.statement(stmt.body)
-        order = self.session.order if stmt.kind in ("parallel", "vectorized") else iter
+        order = iter if stmt.kind in ("serial", "unrolled") else self.session.order
 
         def run(env: Env) -> None:
             hidden = env.get(name)
             for k in order(range(extent(env))):
                 env[name] = k
                 body(env)
-            _restore(env, name, hidden)
+            restore(env, name, hidden)
 
         return run
 
@@ -307,7 +346,7 @@ class _Translator:
             fresh = np.full(size, filler, buffer.dtype.numpy)
             if self.session.outputs is not None and buffer.scope.startswith("output"):
                 self.session.outputs[buffer.scope] = fresh.reshape([d for d, _ in dims])
-            self.enter(buffer, _Memory(fresh), env)
+            self.enter(buffer, Memory(fresh), env)
             body(env)
             self.leave(buffer)
             if outer is not None:
@@ -325,7 +364,7 @@ class _Translator:
             new = value(env)
             env[name] = int(new) if is_size else new
             body(env)
-            _restore(env, name, hidden)
+            restore(env, name, hidden)
 
         return run
 
@@ -381,13 +420,13 @@ class _Translator:
 
         return run
 
-    def _reference(self, buffer: Buffer, at: list[int]) -> _Memory:
+    def _reference(self, buffer: Buffer, at: list[int]) -> Memory:
         place = self._place(buffer)
         offset = place.memory.start
         offset += sum(k * s for k, s in zip(at, place.strides, strict=True))
         if not 0 <= offset <= len(place.memory.flat):
             raise IndexError(f"address of {buffer.name}{at} is outside its memory")
-        return _Memory(place.memory.flat, offset)
+        return Memory(place.memory.flat, offset)
 
 
 @contextmanager
@@ -409,14 +448,14 @@ def error_class(name: str) -> type[PliantError]:
     return found
 
 
-def _restore(env: Env, name: str, hidden: Any) -> None:
+def restore(env: Env, name: str, hidden: Any) -> None:
     if hidden is None:
         env.pop(name, None)
     else:
         env[name] = hidden
 
 
-def _address(buffer: Buffer, place: _Place, at: tuple[int, ...]) -> int:
+def address_of(buffer: Buffer, place: Place, at: tuple[int, ...]) -> int:
     address = place.memory.start
     for k, extent, stride in zip(at, place.shape, place.strides, strict=True):
         if not 0 <= k < extent:
@@ -429,11 +468,11 @@ def _address(buffer: Buffer, place: _Place, at: tuple[int, ...]) -> int:
     return address
 
 
-def _memory_of(array: np.ndarray, buffer: Buffer) -> _Memory:
+def _memory_of(array: np.ndarray, buffer: Buffer) -> Memory:
     if array.dtype != buffer.dtype.numpy:
         raise InvalidModelError(f"{buffer.name} holds {buffer.dtype}, not {array.dtype}")
     if array.flags.c_contiguous:
-        return _Memory(array.reshape(-1))
+        return Memory(array.reshape(-1))
     # Any strides: all memory between the lowest and the highest element.
     step = array.itemsize
     if array.size == 0 or any(s % step for s in array.strides):
@@ -443,4 +482,4 @@ def _memory_of(array: np.ndarray, buffer: Buffer) -> _Memory:
     lowest = array[tuple(slice(-1, None) if j < 0 else slice(0, 1) for j in jumps)]
     length = start + sum(j for j in jumps if j > 0) + 1
     flat = np.lib.stride_tricks.as_strided(lowest, (length,), (step,))
-    return _Memory(flat, start)
+    return Memory(flat, start)

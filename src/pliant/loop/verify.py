@@ -6,7 +6,9 @@ What holds of a verified program:
     buffers     declared (a parameter or an `Alloc` around), accessed with as many i64 indices as
                 dimensions; those allocated in registers have constant extents
     types       of every operator, bound scalar, condition and stored value
-    loops       of a known kind; vectorized and unrolled ones have constant extents
+    reducers    of different names where they differ
+    loops       of a known kind; vectorized and unrolled ones have constant extents; those of
+                threads keep the rules of loop/threads.py, barriers too
     blocks      iterators are of kind S, R or O; a binding that is a number lies in its domain, and
                 no loop variable alone is bound to two iterators (instances would be left out)
     calls       addresses come before scalars; checks name an error class and fill their message
@@ -26,12 +28,15 @@ from pliant.ir.check import type_fault
 from pliant.ir.expr import Axis, Expr, Index, Load, Var
 from pliant.ir.tensor import own_nodes
 from pliant.loop.printer import LOOP_WORDS, statement_lines
+from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     Function,
@@ -44,6 +49,7 @@ from pliant.loop.stmt import (
     Store,
     While,
 )
+from pliant.loop.threads import thread_fault
 from pliant.sym.expr import Int
 
 CONTEXT_LINES: Final = 5  # before and after the fault
@@ -71,6 +77,7 @@ class _Verifier:
         self.spans: tuple[Span, ...] = ()
         self.names: dict[str, DType] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.reducers: dict[str, Reducer] = {}  # of the whole function
         self._stack: list[tuple[str, Any]] = []
 
     def run(self) -> None:
@@ -92,15 +99,21 @@ class _Verifier:
                     del self.buffers[what]
                 case "spans":
                     self.spans = what
+        fault = thread_fault(self.function)
+        if fault is not None:
+            self.at = fault[0]
+            raise _FaultError(fault[1])
 
     def _visit(self, stmt: Stmt) -> None:
         match stmt:
-            case Nop():
+            case Nop() | Barrier():
                 pass
             case Seq(stmts):
                 self._stack += [("visit", s) for s in reversed(stmts)]
             case Store(buffer, indices, value):
                 self._store(buffer, indices, value)
+            case Combine():
+                self._combine(stmt)
             case For():
                 self._for(stmt)
             case Block():
@@ -184,6 +197,17 @@ class _Verifier:
         if buffer.scope.startswith(("weight", "input")):
             raise _FaultError(f"store to {buffer.name}, which is read only ({buffer.scope})")
         self._expr(value)
+
+    def _combine(self, stmt: Combine) -> None:
+        reducer = stmt.reducer
+        if self.reducers.setdefault(reducer.name, reducer) is not reducer:
+            raise _FaultError(f"two reducers are called {reducer.name}")
+        for target, value in zip(stmt.targets, stmt.values, strict=True):
+            self._store(target.buffer, target.indices, value)
+        for result in reducer.results:
+            fault = next((f for n in own_nodes(result) if (f := type_fault(n))), None)
+            if fault:
+                raise _FaultError(f"reducer {reducer.name}: {fault}")
 
     def _check(self, stmt: Check) -> None:
         self._typed(stmt.cond, boolean, "the condition of a check")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access, accesses
@@ -42,11 +42,16 @@ def describe(a: Access, b: Access) -> str:
     )
 
 
-def carried(p: Program, loop: For, facts: Facts) -> tuple[Access, Access] | None:
+def carried(
+    p: Program, loop: For, facts: Facts, together: Collection[str] = ()
+) -> tuple[Access, Access] | None:
     """Two accesses in different iterations of `loop` that may touch one element, one of them a
-    store; None if there are none. Memory allocated inside is each iteration's own."""
+    store; None if there are none. Memory allocated inside is each iteration's own, and updates of
+    one reduction by the blocks `together` do not count."""
     shared = [a for a in accesses(loop.body, p.invoked) if not a.local]
     for a, b in conflicting_pairs(shared, strict=True):
+        if a.commutes and b.commutes and a.block == b.block and a.block in together:
+            continue
         if loop.var not in agreed_loops(a, b, [loop], facts):
             return a, b
     return None

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from pliant.loop.rewrite import replace_at
 from pliant.loop.stmt import For, While, statements
+from pliant.loop.threads import is_bound
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
@@ -55,7 +56,10 @@ def parallel(p: Program, loop: str, *, grain: IntLike | None = None) -> Program:
     if grain is None:
         return q
     path = q.loop_path("parallel", loop)
-    return q.with_body(replace_at(path, path[-1].replace(notes=(("grain", as_int(grain)),))))
+    target = path[-1]
+    assert isinstance(target, For)
+    notes = (*target.notes, ("grain", as_int(grain)))
+    return q.with_body(replace_at(path, target.replace(notes=notes)))
 
 
 @primitive
@@ -82,6 +86,9 @@ def check_parallel(p: Program, loop: str, grain: IntLike | None = None) -> None:
     _check_independent(p, "parallel", target)
     if _inside(p, target, "vectorized"):
         raise SchedulingError("parallel", f"loop {loop}", "it is inside a vectorized loop")
+    for s in p.loop_path("parallel", loop):
+        if is_bound(s):
+            raise SchedulingError("parallel", f"loop {loop}", "it is inside a loop of threads")
 
 
 def check_vectorize(p: Program, loop: str) -> None:
@@ -98,7 +105,7 @@ def check_vectorize(p: Program, loop: str) -> None:
             raise SchedulingError("vectorize", place, "there is a while loop inside")
         if isinstance(s, For) and loop in s.extent.names:
             raise SchedulingError("vectorize", place, f"the extent of {s.var} depends on it")
-        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
+        if isinstance(s, For) and s.kind not in ("serial", "unrolled"):
             raise SchedulingError("vectorize", place, f"loop {s.var} inside it is {s.kind}")
     _check_independent(p, "vectorize", target)
 

@@ -24,6 +24,7 @@ from pliant.loop.stmt import (
     Block,
     Buffer,
     BufferRef,
+    Combine,
     Flat,
     For,
     Function,
@@ -31,6 +32,7 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     statements,
+    stored,
 )
 from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, IntLike, as_int, const, var
@@ -80,8 +82,7 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
 
 
 def _check_aliases(semantics: Function, found: Match) -> None:
-    stored = {s.buffer for s in _stores(semantics.body)}
-    for a in stored:
+    for a in {x.buffer for x in stored(semantics.body)}:
         for b in semantics.buffers:
             one, other = _memory(found.places[a][0]), _memory(found.places[b][0])
             if a is not b and one is other:
@@ -90,11 +91,6 @@ def _check_aliases(semantics: Function, found: Match) -> None:
 
 def _memory(of: Memory) -> Buffer:
     return of.buffer if isinstance(of, Flat) else of
-
-
-def _stores(s: Stmt) -> list[Store]:
-    own = [s] if isinstance(s, Store) else []
-    return own + [x for c in s.children() if isinstance(c, Stmt) for x in _stores(c)]
 
 
 def _opened(root: Stmt, sizes: Iterable[str]) -> Stmt:
@@ -132,6 +128,10 @@ class _Matcher:
             case Store(), Store():
                 m = self.access(want.buffer, want.indices, have.buffer, have.indices, m)
                 return self.expr(want.value, have.value, m)
+            case Combine(), Combine() if want.reducer is have.reducer:
+                for a, b in zip(want.targets, have.targets, strict=True):
+                    m = self.access(a.buffer, a.indices, b.buffer, b.indices, m)
+                return self.value(want.values, have.values, m, have)
             case Alloc(), _:
                 raise NoMatch("semantics with buffers of their own cannot be matched")
         if type(want) is not type(have):

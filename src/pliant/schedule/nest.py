@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import Block, For, Stmt
+from pliant.loop.threads import THREAD_AXES, is_bound
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -56,9 +57,15 @@ def iterators_over(block: Block, loop: str) -> list[str]:
     return [i.kind for i, b in pairs if loop in b.names]
 
 
+def reducing(loop: For) -> list[str]:
+    """Blocks that reduce over the loop."""
+    return [b.name for b in blocks_in(loop) if "R" in iterators_over(b, loop.var)]
+
+
 def require_serial(primitive: str, loop: For) -> None:
     if loop.kind != "serial":
-        raise SchedulingError(primitive, f"loop {loop.var}", f"it is {loop.kind} already")
+        word = f"bound to {loop.kind}" if is_bound(loop) else loop.kind
+        raise SchedulingError(primitive, f"loop {loop.var}", f"it is {word} already")
 
 
 def inner_accesses(p: Program, path: Sequence[Stmt]) -> tuple[Access, ...]:
@@ -69,12 +76,12 @@ def inner_accesses(p: Program, path: Sequence[Stmt]) -> tuple[Access, ...]:
 
 
 def check_marked_loops(p: Program, primitive: str, block: str, loop: str) -> None:
-    """Loops from `loop` outwards that are parallel or vectorized still have independent
-    iterations, now that something was moved into them."""
+    """Loops from `loop` outwards that are parallel, vectorized or bound to a thread axis still have
+    independent iterations, now that something was moved into them."""
     path = p.loop_path(primitive, loop)
     for k, s in enumerate(path):
-        if isinstance(s, For) and s.kind in ("parallel", "vectorized"):
-            pair = carried(p, s, p.inside(path[:k]))
+        if isinstance(s, For) and s.kind not in ("serial", "unrolled"):
+            pair = carried(p, s, p.inside(path[:k]), reducing(s) if s.kind in THREAD_AXES else ())
             if pair is not None:
                 reason = f"iterations of the {s.kind} loop {s.var} would meet: {describe(*pair)}"
                 raise SchedulingError(primitive, f"block {block}", reason)

@@ -33,18 +33,23 @@ from typing import Final, Literal
 
 from pliant.loop.rewrite import replace_buffer
 from pliant.loop.stmt import Alloc, Buffer
+from pliant.loop.threads import MEMORY_SCOPES
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
 
 # A register tile of 14 x 32 floats takes 1792 bytes, one of matrix units 4096.
 REGISTER_BYTES: Final = 8192
 
-InnerScope = Literal["register", "scratch"]
+InnerScope = Literal[
+    "register", "scratch", "local", "warp", "shared", "global",
+    "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator",
+]  # fmt: skip
 
 
 @primitive
 def set_scope(p: Program, buffer: str, scope: InnerScope) -> Program:
-    """The buffer is kept in registers, where that can be done, or in memory of the thread."""
+    """The buffer is kept in registers, where that can be done, in memory of the thread, or in
+    memory that the threads of a launch share (loop/threads.py)."""
     old = check_set_scope(p, buffer, scope)
     body = replace_buffer(p.function.body, old, old.replace(scope=scope), lambda at: at)
     return p.with_body(body)
@@ -56,19 +61,21 @@ def check_set_scope(p: Program, buffer: str, scope: str) -> Buffer:
     place = f"buffer {buffer}"
     if not any(isinstance(s, Alloc) and s.buffer is old for s in p.statements()):
         raise SchedulingError("set_scope", place, "it is a parameter")
-    if scope not in ("register", "scratch"):
+    if scope not in MEMORY_SCOPES:
         raise SchedulingError("set_scope", place, f"there is no scope {scope!r}")
-    if scope == "register" and not fits_registers(old):
-        reason = f"its shape {list(old.shape)} is not constant or takes over {REGISTER_BYTES} bytes"
-        raise SchedulingError("set_scope", place, reason)
+    require_fit("set_scope", old.replace(scope=scope))
     return old
 
 
+def require_fit(primitive: str, buffer: Buffer) -> None:
+    """Registers have a constant shape and hold few bytes."""
+    if buffer.scope == "register" and not fits_registers(buffer):
+        shape = list(buffer.shape)
+        reason = f"its shape {shape} is not constant or takes over {REGISTER_BYTES} bytes"
+        raise SchedulingError(primitive, f"buffer {buffer.name}", reason)
+
+
 def fits_registers(buffer: Buffer) -> bool:
-    """Whether the shape is constant and small enough."""
-    size = buffer.dtype.bytes
-    for extent in buffer.shape:
-        if not extent.is_const:
-            return False
-        size *= extent.value
-    return size <= REGISTER_BYTES
+    """Whether shape and strides are constant, and the bytes that they take few."""
+    fixed = all(x.is_const for x in (*buffer.shape, *buffer.strides))
+    return fixed and buffer.room.value * buffer.dtype.bytes <= REGISTER_BYTES

@@ -58,8 +58,8 @@ def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
 
 
 def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
-    """The nest computes what the intrinsic's semantics says, for some values of its sizes and
-    places of its buffers. Gives these."""
+    """The nest computes what the intrinsic's semantics says, for some values of its sizes, none
+    greater than its code can do, and places of its buffers. Gives these."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("tensorize", f"loop {loop}", reason)
@@ -68,7 +68,14 @@ def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
     if known is None:
         raise refuse(f"the program has no intrinsic {intrinsic!r}")
     path = p.loop_path("tensorize", loop)
+    facts = p.inside(path[:-1])
     try:
-        return match_nest(known.semantics, path[-1], p.inside(path[:-1]), p.sizes)
+        found = match_nest(known.semantics, path[-1], facts, p.sizes)
     except NoMatch as error:
         raise refuse(f"it does not match {intrinsic}: {error}") from error
+    for size, most in known.most:
+        if not facts.le(found.sizes[size], most):
+            raise refuse(
+                f"{intrinsic} does at most {size} = {most}, here {size} is {found.sizes[size]}"
+            )
+    return found
