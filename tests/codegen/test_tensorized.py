@@ -21,7 +21,7 @@ TARGETS = {
     and not missing_features(t.features) + forbidden_features(t.features)
     for mm in target_matmuls(t)
 }
-SIZES = [(1, 1, 1), (3, 5, 4), (14, 32, 64), (15, 33, 65), (100, 70, 131), (2, 40, 0), (0, 3, 5)]
+SIZES = [(3, 5, 0), (31, 45, 67)]  # tails of tiles, panels and words
 
 
 @pytest.mark.parametrize("mm", TARGETS, ids=lambda mm: mm.symbol)
