@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
-from functools import partial
+from functools import partial, wraps
 from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -42,7 +42,8 @@ from pliant.schedule.primitives import PRIMITIVES
 from pliant.schedule.program import Primitive, Program
 from tests.schedule import programs
 
-CHUNK: Final = 100
+CHUNK: Final = 50  # cases handed to a process at a time
+ROUND: Final = 2000  # until there are new processes
 REPORTS: Final = 10  # failures that are printed
 
 
@@ -100,15 +101,14 @@ def run(options: argparse.Namespace, log: IO[str] | None) -> tuple[Counter[str],
 
 
 def cases(options: argparse.Namespace) -> Iterator[Case]:
-    """All of them, in order, from processes that are replaced now and then: expressions live as
-    long as the process."""
-    starts = range(0, options.count, CHUNK)
+    """All of them, in order. Processes are replaced now and then: expressions live as long as the
+    process does."""
     work = partial(_chunk, options.seed, options.count, options.native)
-    with ProcessPoolExecutor(
-        options.processes, get_context("spawn"), max_tasks_per_child=10
-    ) as pool:
-        for chunk in pool.map(work, starts):
-            yield from chunk
+    for first in range(0, options.count, ROUND):
+        starts = range(first, min(first + ROUND, options.count), CHUNK)
+        with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+            for chunk in pool.map(work, starts):
+                yield from chunk
 
 
 def _chunk(seed: int, count: int, share: float, first: int) -> list[Case]:
@@ -134,6 +134,7 @@ class Counting:
     def watching(self, name: str, fn: Primitive) -> Primitive:
         """The primitive, with its refusals counted."""
 
+        @wraps(fn)
         def watched(p: Program, *args: Any, **options: Any) -> Program:
             try:
                 return fn(p, *args, **options)

@@ -35,6 +35,7 @@ from pliant.ir.node import walk
 from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor
 from pliant.loop.stmt import (
     Alloc,
+    Barrier,
     Block,
     Buffer,
     BufferRef,
@@ -52,6 +53,7 @@ from pliant.loop.stmt import (
     While,
     compact_strides,
 )
+from pliant.loop.threads import AXES
 from pliant.sym.expr import Int, as_int, maximum, minimum, var
 
 TYPES = (f32, f64, f16, bf16, i64, i32, i8, u8, boolean)
@@ -226,7 +228,7 @@ def stmts(
     def value(dtype: DType, d: int = 2) -> Expr:
         return draw(exprs(dtype, sources, d, scalars))  # type: ignore[no-any-return]
 
-    leaves = ["nop", "store", "store", "invoke", "check"]
+    leaves = ["nop", "store", "store", "invoke", "check", "barrier"]
     inner = ["for", "for", "block", "seq", "seq", "alloc", "let", "if", "while"]
     fresh = f"v{depth}{len(sources)}{len(scalars)}"
     match draw(st.sampled_from(leaves if depth == 0 else leaves + inner * 2)):
@@ -243,7 +245,8 @@ def stmts(
             error = draw(st.sampled_from(["ShapeError", "ResourceError"]))
             return Check(value(boolean), error, draw(TEXT), (value(i64, 1),))
         case "for":
-            kind = draw(st.sampled_from(["serial", "parallel", "vectorized", "unrolled", "odd"]))
+            kinds = ["serial", "parallel", "vectorized", "unrolled", "odd", *AXES]
+            kind = draw(st.sampled_from(kinds))
             return For(draw(st.sampled_from(NAMES)), draw(ints()), sub(), kind, draw(pairs()))
         case "block":
             iters = tuple(
@@ -255,6 +258,8 @@ def stmts(
                 sub() if draw(st.booleans()) else None,
                 value(boolean) if draw(st.booleans()) else None, draw(pairs()), draw(spans()),
             )  # fmt: skip
+        case "barrier":
+            return Barrier(draw(st.sampled_from(["block", "warp"])))
         case "seq":
             return Seq(tuple(sub() for _ in range(draw(st.integers(0, 3)))))
         case "alloc":
@@ -279,7 +284,9 @@ def stmts(
 def functions(draw: Any) -> Function:
     """Loop programs."""
     params = tuple(draw(buffers(name)) for name in ("x", "y"))
-    notes = draw(st.sampled_from([(), (("level", "host"),)])) + draw(pairs())
+    notes = draw(st.sampled_from([(), (("level", "host"),), (("level", "device"),)])) + draw(
+        pairs()
+    )
     return Function("f", params, ("n", "m"), draw(stmts(params, 3)), notes)
 
 

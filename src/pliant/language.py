@@ -14,7 +14,8 @@ them.
 loops        grid, parallel, vectorized, unrolled; Python's own range(n)
 blocks       block, S, R, O, init
 buffers      alloc, let, buffer, address
-control      if, while, check, sequence, invoke
+control      if, while, check, sequence, invoke, barrier
+reducers     reducer(identity…), of several values together (`loop.reducer`)
 types        f16 bf16 f32 f64, i8 … i64, u8 … u64, boolean; f32(x) converts
 functions    those of `ir.expr` by name: exp, tanh, max, atan2, isnan, …; select, cast, bitcast
 reductions   sum, prod, max, min, any, all over `for r in grid(k)`
@@ -55,7 +56,7 @@ def sizes(names: str) -> Any:
 
 _STATEMENTS: Final = (
     "grid parallel vectorized unrolled each block S R O init alloc let buffer address check "
-    "sequence invoke inf nan select cast bitcast guard"
+    "sequence invoke barrier reducer inf nan select cast bitcast guard"
 ).split()
 _OPERATORS: Final = {"and", "or", "not"}  # of Python's own
 WORDS: Final[dict[str, Word | DType]] = {

@@ -27,7 +27,9 @@ from pliant.language import (
     grid,
     i32,
     i64,
+    inf,
     init,
+    reducer,
     select,
     sizes,
 )
@@ -236,6 +238,27 @@ def test_elements_that_nothing_is_stored_into_stand_out() -> None:
             y[i] = x[i]
 
     assert np.isnan(half.run(floats(4))[2:]).all()
+
+
+@pliant.program
+def best(x: f32[n, k], top: f32[n], at: i64[n]):
+    @reducer(-inf, 0)
+    def larger(va: f32, pa: i64, vb: f32, pb: i64):
+        return (va if va >= vb else vb), (pa if va >= vb else pb)
+
+    for i in grid(n):
+        top[i] = -inf
+        at[i] = 0
+        for r in grid(k):
+            top[i], at[i] = larger(top[i], at[i], x[i, r], r)
+
+
+def test_several_values_are_reduced_together() -> None:
+    assert '"top_1", S(i, n), R(r, k)' in text_of(best)
+    x = floats(4, 6)
+    top, at = best.run(x)
+    np.testing.assert_array_equal(top, x.max(1))
+    np.testing.assert_array_equal(at, x.argmax(1))
 
 
 def returns(x: f32[n], y: f32[n]):

@@ -17,7 +17,7 @@ from pliant.schedule.program import Program
 from pliant.schedule.sample import INLINE, STAY
 from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
-from tests.schedule.threads import device, same_on_device, same_pipelined
+from tests.schedule.threads import STAGED, device, same_on_device, same_pipelined
 from tests.schedule.tuples import attention, normals
 from tests.schedule.windows import ring, window
 
@@ -197,21 +197,26 @@ def test_random_steps_keep_the_meaning(pair: tuple[Program, Program]) -> None:
 
 @st.composite
 def device_schedules(draw: Any) -> tuple[Program, Program]:
-    """A program, and random steps on it, all whose loops were offered to threads then."""
-    start = p = PROGRAMS[draw(st.sampled_from(sorted(PROGRAMS)))]()
-    for _ in range(draw(st.integers(0, 7))):
-        name = draw(st.sampled_from(DEVICE_NAMES))
-        args, options = arguments(draw, p, name)
+    """A program, random steps on it, and as many of its loops bound as can be."""
+    names = [*sorted(PROGRAMS), *(sorted(STAGED) * 3)]
+    name = draw(st.sampled_from(names))
+    start, p = (f() for f in STAGED.get(name) or (PROGRAMS[name], PROGRAMS[name]))
+    for _ in range(draw(st.integers(0, 6))):
+        step = draw(st.sampled_from(DEVICE_NAMES))
+        args, options = arguments(draw, p, step)
         try:
-            p = getattr(p, name)(*args, **options)
+            p = getattr(p, step)(*args, **options)
         except SchedulingError:
             continue
     for buffer in p.allocated:
-        p = attempt(p, "set_scope", buffer, draw(st.sampled_from(["local", "shared", "global"])))
-        p = attempt(p, "shrink_buffer", buffer) if draw(st.booleans()) else p
-    for loop in [s.var for s in p.statements() if isinstance(s, For)]:
-        for axis in draw(st.permutations([*BLOCK_AXES[:1], *THREAD_AXES[:2], "vthread"]))[:2]:
-            p = attempt(p, "bind", loop, axis)
+        if p.buffer(buffer).scope == "scratch":
+            p = attempt(p, "set_scope", buffer, draw(st.sampled_from(["local", "shared", "warp"])))
+            p = attempt(p, "shrink_buffer", buffer)
+    for s in draw(st.permutations([s for s in p.statements() if isinstance(s, For)])):
+        few = [*THREAD_AXES[:2], "vthread"] if s.extent.is_const else []
+        axes = draw(st.permutations([*BLOCK_AXES[:2], *few]))
+        for axis in axes[: draw(st.sampled_from([2, 5]))]:
+            p = attempt(p, "bind", s.var, axis)
     return start, p
 
 

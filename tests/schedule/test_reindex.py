@@ -47,7 +47,7 @@ def test_a_convolution_becomes_a_matrix_product() -> None:
     q = p.reindex("y", "x")
     assert q.made == ("x_reindex", "x_reindex")
     q = q.reindex("y", "w").reindex("y", "y")
-    assert q.made == ("y_reindex_store", "y_reindex")
+    assert q.made == ("y_store", "y_reindex")
     (store,) = [s for s in statements(q.block("y").body) if isinstance(s, Store)]
     names = [i.var for i in q.block("y").iters]
     used = {str(i.int_) for x in (*loads_of(store.value),) for i in x.indices}
@@ -151,11 +151,11 @@ def test_reindex_cache_write() -> None:
           c_j < m
             c_r < k
               c(c_i, c_j, c_r)
-        c_local_store_0 < n
-          c_local_store_1 < m
-            c_local_store(c_local_store_0, c_local_store_1)
+        c_store_0 < n
+          c_store_1 < m
+            c_store(c_store_0, c_store_1)
     """)
-    assert q.made == ("c_local_store", "c_local")
+    assert q.made == ("c_store", "c_local")
     same(p, q)
     p = reversing()
     same(p, p.reindex_cache_write("y", "y", layout(lambda i: (i // 3, i % 3))))

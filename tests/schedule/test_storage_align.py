@@ -14,6 +14,7 @@ from pliant.sym.expr import ceildiv, var
 from tests.schedule.native import native
 from tests.schedule.programs import ROW_SIZES, chain, matmul, rows, same, softmax, stencil
 from tests.schedule.test_tiles import tiles
+from tests.schedule.threads import device_transposition, same_on_device, transposition
 
 n, m, k = var("n"), var("m"), var("k")
 
@@ -80,6 +81,16 @@ def test_registers(axis: int) -> None:
         c = np.zeros((rows_, columns), np.float32)
         native(p.function, [a, b, c], dict(zip(p.function.sizes, sizes, strict=True)))
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_in_different_banks() -> None:
+    """What threads share: columns are read without two threads at one bank."""
+    p = device_transposition()
+    q = p.storage_align("x_cache", 0, 8, 1)
+    assert q.buffer("x_cache").scope == "shared"
+    assert q.buffer("x_cache").strides == (9, 1)
+    same_on_device(transposition(), q)
+    same_on_device(transposition(), p.transform_layout("x_cache", layout(lambda i, j: (j, i))))
 
 
 def test_storage_align_refuses() -> None:

@@ -12,8 +12,9 @@ from pliant.ir.tensor import compute
 from pliant.loop.from_tensor import unscheduled
 from pliant.loop.interpret import Order, interpret
 from pliant.loop.interpret_threads import interpret_threads
+from pliant.loop.launch import Limits
 from pliant.loop.lower_pipeline import lower_pipelines
-from pliant.loop.lower_threads import Limits, lower_threads
+from pliant.loop.lower_threads import lower_threads
 from pliant.loop.parser import parse_function
 from pliant.loop.printer import function_text
 from pliant.loop.stmt import Function

@@ -23,6 +23,7 @@ from pliant.loop.rewrite import Names, conjoin, int_names, rename, subst
 from pliant.loop.stmt import (
     Alloc,
     Block,
+    Combine,
     For,
     Function,
     If,
@@ -35,6 +36,7 @@ from pliant.loop.stmt import (
     While,
     for_,
     seq,
+    stored,
 )
 from pliant.sym.expr import Int, IntLike, var
 from pliant.sym.facts import Facts
@@ -63,7 +65,7 @@ class _Deriving:
                 return s.replace(body=self.statement(s.body, (*loops, s), where))
             case Seq(stmts):
                 return seq(*(self.statement(x, loops, where) for x in stmts))
-            case Store():
+            case Store() | Combine():
                 return self.store(s, loops, where)
             case If(cond, then, None) if (
                 where is None and _only_stores(then) and not any(loads_of(cond))
@@ -76,17 +78,17 @@ class _Deriving:
                 return s.replace(body=self.statement(s.body, loops, None))
         return s
 
-    def store(self, s: Store, loops: tuple[For, ...], where: Expr | None) -> Stmt:
+    def store(self, s: Store | Combine, loops: tuple[For, ...], where: Expr | None) -> Stmt:
         init: Store | None = None
         inner: tuple[For, ...] = ()
-        value = s.value
-        if isinstance(value, Reduce) and value.combiner in COMBINE_OP:
+        value = s.value if isinstance(s, Store) else None
+        if isinstance(s, Store) and isinstance(value, Reduce) and value.combiner in COMBINE_OP:
             own = {a.var: self.names.variable(a.var) for a in value.axes}
             inner = tuple(For(own[a.var], a.extent, Nop()) for a in value.axes)
             init = Store(s.buffer, s.indices, identity(value.combiner, s.buffer.dtype))
             term = subst(value.body, {a: var(b) for a, b in own.items()})
             s = s.replace(value=combine(value.combiner, Load(s.buffer, s.indices), term))
-        s = _old_value_first(s)
+        s = _old_value_first(s) if isinstance(s, Store) else s
         nest = (*loops, *inner)
         kinds = _kinds(s, nest, self.sizes)
         if init is not None:  # it begins anew in every iteration of the loops around
@@ -94,7 +96,7 @@ class _Deriving:
         iters = {x.var: self.names.variable(f"v{x.var}") for x in nest}
         given: dict[str, IntLike] = {old: var(new) for old, new in iters.items()}
         block = Block(
-            self.names.block(s.buffer.name),
+            self.names.block(next(stored(s)).buffer.name),
             tuple(Iter(iters[x.var], x.extent, kinds[x.var]) for x in nest),
             tuple(var(x.var) for x in nest),
             subst(s, given),
@@ -105,7 +107,7 @@ class _Deriving:
 
 
 def _only_stores(s: Stmt) -> bool:
-    return all(isinstance(x, Store) for x in (s.stmts if isinstance(s, Seq) else (s,)))
+    return all(isinstance(x, Store | Combine) for x in (s.stmts if isinstance(s, Seq) else (s,)))
 
 
 def _old_value_first(s: Store) -> Store:
@@ -116,13 +118,18 @@ def _old_value_first(s: Store) -> Store:
     return s
 
 
-def _kinds(s: Store, loops: tuple[For, ...], sizes: frozenset[str]) -> dict[str, str]:
-    here = Load(s.buffer, s.indices)
-    reads = [x for e in (*s.indices, s.value) for x in loads_of(e)]
-    elsewhere = any(x.source in (s.buffer, s.buffer.flat) and x is not here for x in reads)
-    apart = frozenset[str]() if elsewhere else _told_apart(s.indices, loops, sizes)
+def _kinds(s: Store | Combine, loops: tuple[For, ...], sizes: frozenset[str]) -> dict[str, str]:
+    places = tuple(stored(s))
+    indices = [i for place in places for i in place.indices]
+    values = (s.value,) if isinstance(s, Store) else s.values
+    here = {place.load for place in places}
+    own = {x for place in places for x in (place.buffer, place.buffer.flat)}
+    reads = [x for e in (*indices, *values) for x in loads_of(e)]
+    elsewhere = any(x.source in own and x not in here for x in reads)
+    each = [_told_apart(place.indices, loops, sizes) for place in places]
+    apart = frozenset[str]() if elsewhere else each[0].intersection(*each[1:])
     update = as_update(Block("", (), (), s)) is not None
-    used = frozenset[str]().union(*(int_names(i) for i in s.indices))
+    used = frozenset[str]().union(*(int_names(i) for i in indices))
     return {
         x.var: "S" if x.var in apart else "R" if update and x.var not in used else "O"
         for x in loops

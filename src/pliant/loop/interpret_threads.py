@@ -207,7 +207,8 @@ class _Threads(Translator):
         ]
         span = 0 if any(d <= 0 for d, _ in dims) else 1 + sum((d - 1) * s for d, s in dims)
         memory = np.full(span, poison(buffer.dtype), buffer.dtype.numpy)
-        self._launched.kept.append(memory)
+        if _is_seen(buffer):
+            self._launched.kept.append(memory)
         return Memory(memory)
 
     def _block_of_threads(self, threads: list[_Thread], steps: Steps) -> None:
@@ -250,10 +251,20 @@ class _Threads(Translator):
         for t in threads:
             if t.at != first.at:
                 raise InvalidModelError(
-                    f"{self.name}: threads{_in(t)} do not come to the same barrier: "
+                    f"{self.name}: {_in(t)}threads do not come to the same barrier: "
                     f"({first.name}) {_stand(first)}, ({t.name}) {_stand(t)}"
                 )
         return threads
+
+    def _alloc(self, stmt: Alloc) -> Run:
+        body = self.statement(stmt.body)
+
+        def run(env: Env) -> None:
+            self.enter(stmt.buffer, self._fresh(stmt.buffer, env), env)
+            body(env)
+            self.leave(stmt.buffer)
+
+        return run
 
     # ---- statements that wait
 
@@ -412,7 +423,7 @@ class _Threads(Translator):
         what = f"{buffer.name}{list(at)}"
         if not write and element.written is None and private_axes(buffer.scope):
             raise InvalidModelError(
-                f"{self.name}: ({t.name}){_in(t)} reads {what}{t.doing}, "
+                f"{self.name}: {_in(t)}thread ({t.name}) reads {what}{t.doing}, "
                 f"which no thread has written yet"
             )
         earlier = [element.written] if element.written is not None else []
@@ -430,12 +441,12 @@ class _Threads(Translator):
         u, words = use.thread, {True: "writes", False: "reads"}
         if u.block != t.block:
             raise InvalidModelError(
-                f"{self.name}: block ({u.place}) {words[wrote]} {what}{use.doing} and block "
-                f"({t.place}) {words[write]} it{t.doing}: nothing orders blocks"
+                f"{self.name}: thread block ({u.place}) {words[wrote]} {what}{use.doing} and "
+                f"another ({t.place}) {words[write]} it{t.doing}: nothing orders blocks"
             )
         raise InvalidModelError(
-            f"{self.name}: ({u.name}) {words[wrote]} {what}{use.doing} and ({t.name}) "
-            f"{words[write]} it{t.doing}, with no barrier between{_in(t)}"
+            f"{self.name}: {_in(t)}thread ({u.name}) {words[wrote]} {what}{use.doing} and "
+            f"({t.name}) {words[write]} it{t.doing}, with no barrier between"
         )
 
 
@@ -453,7 +464,7 @@ def _is_seen(buffer: Buffer) -> bool:
 
 
 def _in(t: _Thread) -> str:
-    return f" of block ({t.place})" if t.place else ""
+    return f"in thread block ({t.place}) " if t.place else ""
 
 
 def _stand(t: _Thread) -> str:

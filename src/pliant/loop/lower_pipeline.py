@@ -200,8 +200,9 @@ class _Lowering:
         for time in range(depth):
             for k in (k for k in order if p.stages[k] <= time):
                 at = as_int(time - p.stages[k])
-                made = self._copy(parts[k], p.loop.var, at)
-                done.append(made if facts.lt(at, n) else If(less(at, n), made))
+                if not facts.le(n, at):
+                    made = self._copy(parts[k], p.loop.var, at)
+                    done.append(made if facts.lt(at, n) else If(less(at, n), made))
         steady = [
             subst(parts[k], {p.loop.var: var(p.loop.var) + (depth - p.stages[k])}) for k in order
         ]
@@ -209,9 +210,10 @@ class _Lowering:
         done.append(p.loop.replace(extent=facts.simplify(trips), body=seq(*steady)))
         for late in range(depth):
             for k in (k for k in order if p.stages[k] > late):
-                made = self._copy(parts[k], p.loop.var, n + late - p.stages[k])
-                sure = facts.le(depth, n + late)
-                done.append(made if sure else If(less(depth - 1, n + late), made))
+                if not facts.lt(n + late, depth):
+                    made = self._copy(parts[k], p.loop.var, n + late - p.stages[k])
+                    sure = facts.le(depth, n + late)
+                    done.append(made if sure else If(less(depth - 1, n + late), made))
         body = seq(*done)
         for b in reversed(allocated):
             body = Alloc(b, body)

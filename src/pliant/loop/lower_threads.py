@@ -19,7 +19,7 @@ part that it uses. Reductions over threads become trees (`cross_threads`); then 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pliant.base.errors import InvalidModelError
@@ -27,10 +27,10 @@ from pliant.ir.node import transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.boxes import touched_box
 from pliant.loop.cross_threads import CrossThread, cross_thread, tree
-from pliant.loop.dependence import agreed_loops
 from pliant.loop.fences import Fences, first_only
+from pliant.loop.launch import Checks, Launch, Limits, Use
 from pliant.loop.lower_init import lower_init, reduction_loops
-from pliant.loop.regions import Access, accesses
+from pliant.loop.regions import accesses
 from pliant.loop.rewrite import Names, conjoin, conjuncts, replace_buffer, subst
 from pliant.loop.stmt import (
     Alloc,
@@ -52,10 +52,8 @@ from pliant.loop.stmt import (
 from pliant.loop.threads import (
     BLOCK_AXES,
     DEVICE_NOTE,
-    REAL_AXES,
     THREAD_AXES,
     VIRTUAL,
-    WARP,
     WARP_SCOPES,
     is_bound,
     is_device,
@@ -66,15 +64,6 @@ from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
 _OUTER_FIRST: Final = tuple(reversed(THREAD_AXES))
-_NOWHERE: Final = frozenset(REAL_AXES)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a block of threads may have."""
-
-    shared_bytes: int = 48 * 1024
-    threads: int = 1024
 
 
 def lower_threads(
@@ -103,24 +92,7 @@ def lower_threads(
     return device
 
 
-@dataclass(frozen=True)
-class _Use:
-    """An access, and the axes in loops of which it is."""
-
-    access: Access
-    bound: frozenset[str]
-
-
-@dataclass
-class _Launch:
-    """What was found in a launch on the way."""
-
-    nest: dict[str, For]  # the loops of threads, by axis
-    blocks: tuple[For, ...]
-    uses: list[_Use] = field(default_factory=list)
-    homes: dict[Buffer, frozenset[str]] = field(default_factory=dict)  # axes around its allocation
-    shared: list[Buffer] = field(default_factory=list)
-    rows: list[Buffer] = field(default_factory=list)  # one for each row of threads
+Loops = tuple[For, ...]  # serial ones of the launch around a statement
 
 
 @dataclass
@@ -151,28 +123,27 @@ class _Function:
         """A kernel of the device."""
         blocks, body = _frame(root)
         extents = {s.kind: s.extent for s in statements(root) if isinstance(s, For)}
-        nest = {
+        nest: dict[str, For] = {
             axis: For(self.names.variable(f"t{axis[-1]}"), extents[axis], Nop(), axis)
             for axis in _OUTER_FIRST
             if axis in extents
         }
+        if "threadIdx.x" not in nest:
+            nest["threadIdx.x"] = For(self.names.variable("tx"), as_int(1), Nop(), "threadIdx.x")
         if not blocks:
             blocks = (For(self.names.variable("bx"), as_int(1), Nop(), "blockIdx.x"),)
-        found = _Launch(nest, blocks)
+        found = Launch(nest, blocks)
         done = self.statement(body, found, frozenset(), ())
         facts = declare_loops(self.facts, (*loops, *blocks, *nest.values()))
         for s in statements(done):
             if isinstance(s, For):
                 facts.declare_index(s.var, s.extent)
-        self._check_limits(found)
-        self._check_own(found, facts)
-        self._check_blocks(found, facts)
-        self._check_filled(found, facts)
-        inner = self._compact(done, found, facts)
+        Checks(self.name, found, facts, self.limits).run()
+        inner = _compact(done, facts)
         inner, _ = Fences(self.name, tuple(nest.values()), facts).fence(inner)
         return _assemble(found, inner)
 
-    def statement(self, s: Stmt, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def statement(self, s: Stmt, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """What a thread does of `s`, which is in loops of the axes `bound`."""
         match s:
             case Nop():
@@ -198,7 +169,7 @@ class _Function:
                 raise self.refuse("a check is inside a launch: do it before")
         return self._leaf(s, found, bound, loops)
 
-    def _for(self, s: For, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def _for(self, s: For, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         together = cross_thread(s)
         if together is not None:
             return self._together(together, found, bound, loops)
@@ -209,11 +180,10 @@ class _Function:
             s = s.replace(kind="serial")
         return s.replace(body=self.statement(s.body, found, bound, (*loops, s)))
 
-    def _together(self, r: CrossThread, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def _together(self, r: CrossThread, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """A reduction over threads."""
         for to in (place.buffer for place in r.update.places):
-            private = private_axes(to.scope)
-            if not _NOWHERE.isdisjoint(private) and any(x.kind in private for x in r.threads):
+            if any(x.kind in private_axes(to.scope) for x in r.threads):
                 raise self.refuse(
                     f"threads reduce together in block {r.block.name} into {to.name}, "
                     f"which is in {to.scope} memory that each has for itself"
@@ -230,13 +200,13 @@ class _Function:
         work.append(self.statement(parts.last, found, bound, loops))
         return parts.with_parts(seq(*work))
 
-    def _own(self, s: Stmt, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def _own(self, s: Stmt, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """What each thread does for itself in a reduction: nothing to be changed."""
         for each in s.stmts if isinstance(s, Seq) else (s,):
             self._note(each, found, bound, loops)
         return s
 
-    def _alloc(self, s: Alloc, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def _alloc(self, s: Alloc, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         b, own = s.buffer, private_axes(s.buffer.scope)
         if not own:
             raise self.refuse(f"{b.name}, in {b.scope} memory, is allocated inside a launch")
@@ -257,7 +227,7 @@ class _Function:
         (found.rows if b.scope in WARP_SCOPES else found.shared).append(b)
         return body
 
-    def _leaf(self, s: Stmt, found: _Launch, bound: frozenset[str], loops: Any) -> Stmt:
+    def _leaf(self, s: Stmt, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """A statement that does something: by all threads, or by the first ones only."""
         names = {x.var for x in found.nest.values()}
         if isinstance(s, Block) and not names.isdisjoint(reduction_loops(s)):
@@ -280,119 +250,21 @@ class _Function:
         self._note(s, found, bound, loops)
         return s
 
-    def _note(self, s: Stmt, found: _Launch, bound: frozenset[str], loops: Any) -> None:
+    def _note(self, s: Stmt, found: Launch, bound: frozenset[str], loops: Loops) -> None:
         for a in accesses(s):
             whole = replace(a, loops=(*loops, *a.loops), position=len(found.uses))
-            found.uses.append(_Use(whole, bound))
+            found.uses.append(Use(whole, bound))
 
-    # ---- what must hold
 
-    def _check_limits(self, found: _Launch) -> None:
-        threads = 1
-        for loop in found.nest.values():
-            if not loop.extent.is_const:
-                raise self.refuse(
-                    f"{loop.kind} has the extent {loop.extent}, which is not a number"
-                )
-            threads *= loop.extent.value
-        if threads > self.limits.threads:
-            raise self.refuse(f"a block has {threads} threads, more than {self.limits.threads}")
-        row = found.nest.get("threadIdx.x")
-        if found.rows and row is not None and WARP % row.extent.value:
-            raise self.refuse(
-                f"{found.rows[0].name} is in {found.rows[0].scope} memory, and {row.extent} "
-                f"threads of threadIdx.x are not a part of a warp of {WARP}"
-            )
-        sizes = [(b, self._bytes(b)) for b in found.shared]
-        if sum(n for _, n in sizes) > self.limits.shared_bytes:
-            parts = ", ".join(f"{b.name} {n}" for b, n in sizes)
-            raise self.refuse(
-                f"a block has {self.limits.shared_bytes} bytes of shared memory, and uses {parts}"
-            )
+def _compact(body: Stmt, facts: Facts) -> Stmt:
+    """Each thread's own memory holds the part that it uses."""
 
-    def _bytes(self, b: Buffer) -> int:
-        span = as_int(1)
-        for extent, stride in zip(b.shape, b.strides, strict=True):
-            span = span + (extent - 1) * stride
-        most = self.facts.bounds(span)[1]
-        if most is None:
-            raise self.refuse(f"{b.name}, in shared memory, has no greatest size: {span} elements")
-        return most * b.dtype.bytes
+    def visit(node: Any) -> Any:
+        if isinstance(node, Alloc) and "threadIdx.x" in private_axes(node.buffer.scope):
+            return _part(node, facts)
+        return node
 
-    def _check_own(self, found: _Launch, facts: Facts) -> None:
-        """Nothing goes from one thread to another through memory that each has for itself."""
-        for b in dict.fromkeys(u.access.buffer for u in found.uses):
-            if b not in found.homes and private_axes(b.scope):
-                whose = "thread" if "threadIdx.x" in private_axes(b.scope) else "block"
-                raise self.refuse(
-                    f"{b.name} is in {b.scope} memory, of one {whose}, and allocated outside of "
-                    f"the launch that uses it"
-                )
-        for w, r in _flows(found.uses):
-            b = w.access.buffer
-            own = private_axes(b.scope)
-            if b not in found.homes:
-                continue
-            axes = [x for a, x in found.nest.items() if a in own and a in w.bound - found.homes[b]]
-            axes = [x for x in axes if x.extent != 1]
-            if not axes:
-                continue
-            same = agreed_loops(w.access, r.access, axes, facts)
-            for x in axes:
-                if x.kind not in r.bound or x.var not in same:
-                    raise self.refuse(
-                        f"{_who(r)} reads {b.name}, in {b.scope} memory, where perhaps another "
-                        f"thread of {x.kind} wrote it, {_who(w)}"
-                    )
-
-    def _check_blocks(self, found: _Launch, facts: Facts) -> None:
-        """Nothing goes from one block of threads to another."""
-        blocks = [x for x in found.blocks if x.extent != 1]
-        uses = [u for u in found.uses if u.access.buffer not in found.homes]
-        for k, first in enumerate(uses):
-            for then in uses[k:]:
-                a, b = first.access, then.access
-                if a.buffer is not b.buffer or not (a.write or b.write):
-                    continue
-                same = agreed_loops(a, b, blocks, facts)
-                apart = [x.kind for x in blocks if x.var not in same]
-                if apart:
-                    raise self.refuse(
-                        f"{_who(first)} and {_who(then)} use perhaps the same element of "
-                        f"{a.buffer.name} in blocks of threads that differ in {apart[0]}, and "
-                        f"nothing orders blocks"
-                    )
-
-    def _check_filled(self, found: _Launch, facts: Facts) -> None:
-        """No shared memory is read which surely no thread of the block writes."""
-        inner = tuple(found.nest.values())
-        known = facts_names(found, facts)
-        for b in (*found.shared, *found.rows):
-            mine = [u.access for u in found.uses if u.access.buffer is b]
-            stores = [_run(a, inner) for a in mine if a.write]
-            if any(a.indices is None for a in mine):
-                continue
-            for r in (a for a in mine if not a.write and not a.where):
-                if not stores:
-                    raise self.refuse(f"nothing writes {b.name}, which is read{_at(r)}")
-                have = touched_box(stores, known, facts)
-                need = touched_box([_run(r, inner)], known, facts)
-                for (low, high), (first, last) in zip(have, need, strict=True):
-                    if facts.lt(first, low) or facts.lt(high, last):
-                        raise self.refuse(
-                            f"the threads of a block write {b.name} from {low} to {high} and read "
-                            f"it from {first} to {last}{_at(r)}"
-                        )
-
-    def _compact(self, body: Stmt, found: _Launch, facts: Facts) -> Stmt:
-        """Each thread's own memory holds the part that it uses."""
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, Alloc) and "threadIdx.x" in private_axes(node.buffer.scope):
-                return _part(node, facts)
-            return node
-
-        return transform(body, visit)  # type: ignore[no-any-return]
+    return transform(body, visit)  # type: ignore[no-any-return]
 
 
 def _frame(root: For) -> tuple[tuple[For, ...], Stmt]:
@@ -417,12 +289,10 @@ def _has_blocks(s: Stmt) -> bool:
     return any(isinstance(x, For) and x.kind in BLOCK_AXES for x in statements(s))
 
 
-def _assemble(found: _Launch, body: Stmt) -> Stmt:
+def _assemble(found: Launch, body: Stmt) -> Stmt:
     """The loops and the shared memory around what a thread does."""
     nest = list(found.nest.values())
-    innermost = nest.pop() if "threadIdx.x" in found.nest else None
-    if innermost is not None:
-        body = innermost.replace(body=body)
+    body = nest.pop().replace(body=body)
     for b in reversed(found.rows):
         body = Alloc(b, body)
     for loop in reversed(nest):
@@ -440,41 +310,6 @@ def _guarded(s: Stmt, conditions: Sequence[Any]) -> Stmt:
     cond = conjoin(list(conditions))
     assert cond is not None
     return If(cond, s)
-
-
-def _flows(uses: Sequence[_Use]) -> list[tuple[_Use, _Use]]:
-    """Pairs of a store and a load of one buffer."""
-    stores = [u for u in uses if u.access.write]
-    loads = [u for u in uses if not u.access.write]
-    return [(w, r) for w in stores for r in loads if w.access.buffer is r.access.buffer]
-
-
-def _who(u: _Use) -> str:
-    return f"block {u.access.block}" if u.access.block else "a statement"
-
-
-def _at(a: Access) -> str:
-    return f" in block {a.block}" if a.block else ""
-
-
-def _run(a: Access, nest: tuple[For, ...]) -> Access:
-    """The access by all threads of a block."""
-    return replace(a, loops=(*nest, *a.loops))
-
-
-def facts_names(found: _Launch, facts: Facts) -> frozenset[str]:
-    """Names that the ends of a region in a block may mention: all but those of its threads and of
-    loops inside."""
-    inner = {x.var for x in found.nest.values()}
-    names = frozenset[str]()
-    for u in found.uses:
-        inner |= {x.var for x in u.access.loops}
-        for d in range(u.access.buffer.rank):
-            index = u.access.index(d)
-            names |= index.names if index is not None else frozenset()
-        names = names.union(*(x.extent.names for x in u.access.loops))
-        names = names.union(*(d.names for d in u.access.buffer.shape))
-    return names - inner
 
 
 def _part(s: Alloc, facts: Facts) -> Stmt:

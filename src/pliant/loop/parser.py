@@ -107,7 +107,7 @@ def parameters(text: Text, node: ast.FunctionDef) -> tuple[tuple[Buffer, ...], t
 
 
 def suite(text: Text, nodes: list[ast.stmt], buffers: tuple[Buffer, ...]) -> Stmt:
-    """The body of a definition that takes these buffers."""
+    """The body of a definition that takes these buffers, with the reducers that it defines."""
     reducers = [s for s in nodes if isinstance(s, ast.FunctionDef)]
     defined = {s.name: text.located(s, lambda s=s: _reducer(text, s)) for s in reducers}  # type: ignore[misc]
     rest = [s for s in nodes if s not in reducers]
@@ -312,9 +312,9 @@ class _Suite:
         names = self._names(target)
         if len(names) != len(loops.args):
             raise self.text.error(loops, f"{len(names)} variables for {len(loops.args)} extents")
-        extents = dict(zip(names, map(parser.integer, loops.args), strict=True))
-        body = self.suite(nodes, scope.with_extents(extents))
-        for name, extent in reversed(extents.items()):
+        extents = list(zip(names, map(parser.integer, loops.args), strict=True))
+        body = self.suite(nodes, scope.with_extents(dict(extents)))
+        for name, extent in reversed(extents):
             body = For(name, extent, body, kind)
         if "notes" in options and isinstance(body, For):
             return body.replace(notes=parser.pairs(options["notes"]))

@@ -44,9 +44,9 @@ class Reducer(Node):
                 raise InvalidModelError(f"reducer {self.name}: its identity is not constant")
         known = {p.name: p.type for p in self.parameters}
         for node in (n for r in self.results for n in walk(r)):
-            names = node.int_.names if isinstance(node, Index) else ()
+            names = node.int_.names if isinstance(node, Index) else frozenset[str]()
             if isinstance(node, Var):
-                names = (node.name,)
+                names = frozenset({node.name})
             wanted = node.dtype if isinstance(node, Index | Var) else None
             if any(known.get(name) is not wanted for name in names):
                 raise InvalidModelError(f"reducer {self.name}: {', '.join(names)} is not its own")

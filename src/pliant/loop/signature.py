@@ -20,9 +20,9 @@ from pliant.loop.stmt import (
     Function,
     Invoke,
     Stmt,
-    Store,
     compact_strides,
     statements,
+    stored,
 )
 from pliant.sym.extents import solve_extents
 
@@ -64,7 +64,7 @@ def signature(function: Function) -> Signature:
 
 def stored_buffers(body: Stmt) -> frozenset[Buffer]:
     """Buffers that something stores into (not by a call)."""
-    return frozenset(s.buffer for s in statements(body) if isinstance(s, Store))
+    return frozenset(place.buffer for place in stored(body))
 
 
 def _check_started(

@@ -116,6 +116,8 @@ def _bound_names(node: ast.FunctionDef) -> frozenset[str]:
     for x in ast.walk(node):
         if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store):
             names.add(x.id)
+        if isinstance(x, ast.FunctionDef) and x is not node:
+            names |= {x.name, *(a.arg for a in x.args.args)}
     for a in node.args.args:
         for x in ast.walk(a.annotation) if a.annotation else ():
             if isinstance(x, ast.Constant) and isinstance(x.value, str):
@@ -137,9 +139,13 @@ class _Resolver(ast.NodeTransformer):
 
     def __init__(self, text: Text, known: Mapping[str, Any], bound: frozenset[str]) -> None:
         self.text, self.known, self.bound = text, known, bound
+        self.is_inside = False
         self.around: list[str] = []  # variables of the loops around
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if self.is_inside:
+            return self.generic_visit(node)  # a reducer
+        self.is_inside = True
         node.decorator_list = []
         node.returns = None
         for a in node.args.args:  # sizes that annotations take from outside are the program's own

@@ -103,6 +103,13 @@ class _Rules:
             why = self._bound(s, here)
         elif isinstance(s, Barrier):
             why = self._barrier(s, here)
+        elif isinstance(s, Alloc) and self.device:
+            seen = [a for a in here.axes if a not in private_axes(s.buffer.scope)]
+            if seen:
+                why = (
+                    f"{s.buffer.name}, in {s.buffer.scope} memory, is allocated inside a loop of "
+                    f"{seen[0]}, whose threads share it"
+                )
         elif isinstance(s, For) and s.kind == "parallel" and here.axes:
             why = f"the parallel loop {s.var} is inside a loop bound to {here.axes[-1]}"
         if why:
@@ -145,6 +152,8 @@ class _Rules:
             if self.device:
                 return f"{what} is no thread of the device"
             return "" if s.extent.is_const else f"{what} has an extent that is not a number"
+        if s.kind in THREAD_AXES and s.extent.is_const and s.extent.value < 1:
+            return f"{what} has no threads: others of the launch would not run either"
         if s.kind in here.axes:
             return f"{what} is inside another loop of that axis"
         known = here.extents.get(s.kind, s.extent)

@@ -205,7 +205,8 @@ class _Verifier:
         for target, value in zip(stmt.targets, stmt.values, strict=True):
             self._store(target.buffer, target.indices, value)
         for result in reducer.results:
-            fault = next((f for n in own_nodes(result) if (f := type_fault(n))), None)
+            exprs = [n for n in own_nodes(result) if isinstance(n, Expr)]
+            fault = next((f for e in exprs if (f := type_fault(e))), None)
             if fault:
                 raise _FaultError(f"reducer {reducer.name}: {fault}")
 

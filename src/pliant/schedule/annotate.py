@@ -1,10 +1,39 @@
 """Notes on loops and blocks, for whoever reads the program later.
 
-for i in range(n):   ->   for i in range(n, notes={"key": value}):
-
 Notes mean nothing by themselves. They are part of the program's text, and stay as long as their
 loop or block does; where a primitive puts others in its place (as `split` does with a loop), they
 go.
+
+Before:
+
+    @loop
+    def twice(x: f32["n"], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("y", S(i, n)) as (a,):
+                y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.annotate('i', 'depth', 3)
+    p = p.annotate('y', 'use', 'tile')
+
+After:
+
+    for i in grid(n, notes={"depth": 3}):
+        with block("y", S(i, n), notes={"use": "tile"}) as (a,):
+            y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.annotate('i', 'depth', 3)
+    p = p.annotate('i', 'use', 'tile')
+    p = p.unannotate('i', 'depth')
+
+After:
+
+    for i in grid(n, notes={"use": "tile"}):
+        with block("y", S(i, n)) as (a,):
+            y[a] = x[a] * 2.0
 """
 
 from __future__ import annotations
@@ -12,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.rewrite import path_to, replace_at
 from pliant.loop.stmt import Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
@@ -20,7 +50,8 @@ from pliant.schedule.trace import plain
 from pliant.sym.expr import Int
 
 Value = str | int | float | Int | Sequence["Value"] | None
-TAKEN: Final = {"grain": "parallel"}  # notes that mean something, and who makes them
+# Notes that mean something, and who makes them.
+TAKEN: Final = {"grain": "parallel", PIPELINE: "software_pipeline"}
 
 
 @primitive

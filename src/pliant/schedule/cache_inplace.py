@@ -1,14 +1,32 @@
 """Update a buffer in a copy of it.
 
-                                          for a in grid(n):
-                                              y_local[a] = y[a]
-    for i, r in grid(n, k):               for i, r in grid(n, k):
-        y[i] = y[i] + x[i, r]        ->       y_local[i] = y_local[i] + x[i, r]
-                                          for a in grid(n):
-                                              y[a] = y_local[a]
-
 For a block that needs what was in the buffer before, which `cache_write` refuses. The copy is of
 the whole buffer.
+
+Before:
+
+    @loop
+    def add(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+        for i, r in grid(n, k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.cache_inplace('y', 'y')
+
+After:
+
+    y_local = alloc(f32[n], scope="scratch")
+    for y_local_0 in grid(n):
+        with block("y_local", S(y_local_0, n)) as (y_local_v0,):
+            y_local[y_local_v0] = y[y_local_v0]
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k)) as (a, c):
+            y_local[a] = y_local[a] + x[a, c]
+    for y_store_0 in grid(n):
+        with block("y_store", S(y_store_0, n)) as (y_store_v0,):
+            y[y_store_v0] = y_local[y_store_v0]
 """
 
 from __future__ import annotations

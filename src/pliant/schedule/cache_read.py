@@ -42,7 +42,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
-from pliant.schedule.set_scope import InnerScope, require_fit
+from pliant.schedule.set_scope import InnerScope
 
 
 @primitive
@@ -62,7 +62,6 @@ def cache_read(
     source, packed, path, at = check_cache_read(p, block, buffer, layout)
     value = Load(source, whole(source))
     copy = fill_nest(p.names(), f"{buffer}_cache", packed, value, scope, pad=pad)
-    require_fit("cache_read", copy.buffer)
     reader = replace_loads(path[-1], source, lambda i: Load(copy.buffer, packed.place(i)))
     inner = replace_at(path[at:], reader)
     body = with_alloc(replace_at(path[: at + 1], seq(copy.nest, inner)), copy.buffer)

@@ -41,7 +41,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, is_leaf, writes_all
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
-from pliant.schedule.set_scope import InnerScope, require_fit
+from pliant.schedule.set_scope import InnerScope
 
 
 @primitive
@@ -59,7 +59,6 @@ def cache_write(
     old, packed, path, at = check_cache_write(p, block, buffer, layout)
     names = p.names()
     local = make_buffer(names.buffer(f"{old.name}_local"), packed.shape, old.dtype, scope=scope)
-    require_fit("cache_write", local)
     copy = store_nest(names, f"{old.name}_store", packed, local, old, whole(old))
     writers = replace_buffer(path[at], old, local, packed.place)
     body = with_alloc(replace_at(path[: at + 1], seq(writers, copy.nest)), local)

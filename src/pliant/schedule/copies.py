@@ -22,7 +22,7 @@ from pliant.schedule.flow import Flow
 from pliant.schedule.layout import Packing
 from pliant.schedule.nest import check_marked_loops
 from pliant.schedule.program import Program
-from pliant.schedule.set_scope import InnerScope
+from pliant.schedule.set_scope import InnerScope, require_scope
 from pliant.sym.expr import Int, IntLike, var
 
 
@@ -92,6 +92,7 @@ def whole(memory: Buffer) -> tuple[Index, ...]:
 
 def with_alloc(root: Stmt, made: Buffer) -> Stmt:
     """The program with one more allocation, after those and the sizes at its beginning."""
+    require_scope("alloc", made)
     if isinstance(root, Alloc | Let):
         return root.replace(body=with_alloc(root.body, made))
     return Alloc(made, root)

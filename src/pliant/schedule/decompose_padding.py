@@ -1,12 +1,29 @@
 """Fill first, then copy: a padded copy without a choice in it.
 
-    for i in range(n + 2):                        for i_init in range(n + 2):
-        t[i] = x[i - 1] if 1 <= i <= n else 0         t[i_init] = 0
-                                          ->      for i in range(n + 2):
-                                                      t[i] = x[i - 1]   where 1 <= i and i <= n
 
 The fill is done in front of a loop, for all iterations of it. `partition` then cuts the loop of the
 copy where its condition changes.
+
+Before:
+
+    @loop
+    def frame(x: f32["n"], t: f32["n + 2"], n: i64):
+        for i in grid(n + 2):
+            with block("t", S(i, n + 2)) as (a,):
+                t[a] = select((0 <= a - 1) & (a - 1 < n), x[a - 1], 0.0)
+
+Steps:
+
+    p = p.decompose_padding('t', 'i')
+
+After:
+
+    for i_init in grid(n + 2):
+        with block("t_init", S(i_init, n + 2)) as (a_init,):
+            t[a_init] = 0.0
+    for i in grid(n + 2):
+        with block("t", S(i, n + 2), where=(0 <= i - 1) & (i - 1 < n)) as (a,):
+            t[a] = x[a - 1]
 """
 
 from __future__ import annotations

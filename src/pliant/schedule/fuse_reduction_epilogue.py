@@ -1,19 +1,56 @@
 """Compute what follows a reduction where the reduction ends: once for each element, after the last
 update of it.
 
-    for i, r, j in grid(n, k, m):           for i in grid(n):
-        t[i, j] = t[i, j] + …                   for r, j in grid(k, m):
-    for a, b in grid(n, m):          ->             t[i, j] = t[i, j] + …
-        y[a, b] = max(t[a, b], 0)               for j_e in grid(m):
-                                                    y[i, j_e] = max(t[i, j_e], 0)
-
-    at="last":                              for i, r, j in grid(n, k, m):
-                                                t[i, j] = t[i, j] + …
-                                                y[i, j] = max(t[i, j], 0)   where k - 1 <= r
 
 Any epilogue is right, linear or not. "after" takes the reduction's own data parallel loops again,
 as they were split, merged and marked, and works where nothing is reduced (k = 0) too. "last" stays
 in the one nest; it needs proof that each loop that is reduced over runs at least once.
+
+Before:
+
+    @loop
+    def product(a: f32["n", 4], b: f32[4, "m"], y: f32["n", "m"], n: i64, m: i64):
+        t = alloc(f32[n, m], scope="scratch")
+        for i, r, j in grid(n, 4, m):
+            with block("t", S(i, n), S(j, m), R(r, 4)) as (v, w, u):
+                with init():
+                    t[v, w] = 0.0
+                t[v, w] = t[v, w] + a[v, u] * b[u, w]
+        for c, d in grid(n, m):
+            with block("y", S(c, n), S(d, m)) as (e, f):
+                y[e, f] = max(t[e, f], 0.0)
+
+Steps:
+
+    p = p.fuse_reduction_epilogue('t', 'y')
+
+After:
+
+    t = alloc(f32[n, m], scope="scratch")
+    for i in grid(n):
+        for r, j in grid(4, m):
+            with block("t", S(i, n), S(j, m), R(r, 4)) as (v, w, u):
+                with init():
+                    t[v, w] = 0.0
+                t[v, w] = t[v, w] + a[v, u] * b[u, w]
+        for j_e in grid(m):
+            with block("y", S(i, n), S(j_e, m)) as (e, f):
+                y[e, f] = max(t[e, f], 0.0)
+
+Steps:
+
+    p = p.fuse_reduction_epilogue('t', 'y', at='last')
+
+After:
+
+    t = alloc(f32[n, m], scope="scratch")
+    for i, r, j in grid(n, 4, m):
+        with block("t", S(i, n), S(j, m), R(r, 4)) as (v, w, u):
+            with init():
+                t[v, w] = 0.0
+            t[v, w] = t[v, w] + a[v, u] * b[u, w]
+        with block("y", S(i, n), S(j, m), where=3 <= r) as (e, f):
+            y[e, f] = max(t[e, f], 0.0)
 """
 
 from __future__ import annotations

@@ -4,7 +4,51 @@ What it adds for the padding is the identity of its reduction, and results outsi
 are not copied back. So the loops run whole tiles with no condition inside, whatever the sizes are;
 `pad_block` does the same for a block whose operands are there already.
 
-PICTURE
+Before:
+
+    @loop
+    def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+        for i, r in grid(n, k):
+            with block("y", S(i, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[a, c]
+
+Steps:
+
+    p = p.pad_einsum('y', (1, 8))
+
+After:
+
+    x_pad = alloc(f32[n, 8*((k + 7)//8)], scope="scratch")
+    for x_pad_0, x_pad_1 in grid(n, 8*((k + 7)//8)):
+        with block("x_pad", S(x_pad_0, n), S(x_pad_1, 8*((k + 7)//8))) as (x_pad_v0, x_pad_v1):
+            x_pad[x_pad_v0, x_pad_v1] = select(x_pad_v1 < k, x[x_pad_v0, x_pad_v1], 0.0)
+    for i, r in grid(n, 8*((k + 7)//8)):
+        with block("y", S(i, n), R(r, 8*((k + 7)//8))) as (a, c):
+            with init():
+                y[a] = 0.0
+            y[a] = y[a] + x_pad[a, c]
+
+Steps:
+
+    p = p.pad_einsum('y', (4, 1))
+
+After:
+
+    x_pad = alloc(f32[4*((n + 3)//4), k], scope="scratch")
+    y_pad = alloc(f32[4*((n + 3)//4)], scope="scratch")
+    for x_pad_0, x_pad_1 in grid(4*((n + 3)//4), k):
+        with block("x_pad", S(x_pad_0, 4*((n + 3)//4)), S(x_pad_1, k)) as (x_pad_v0, x_pad_v1):
+            x_pad[x_pad_v0, x_pad_v1] = select(x_pad_v0 < n, x[x_pad_v0, x_pad_v1], 0.0)
+    for i, r in grid(4*((n + 3)//4), k):
+        with block("y", S(i, 4*((n + 3)//4)), R(r, k)) as (a, c):
+            with init():
+                y_pad[a] = 0.0
+            y_pad[a] = y_pad[a] + x_pad[a, c]
+    for y_crop_0 in grid(n):
+        with block("y_crop", S(y_crop_0, n)) as (y_crop_v0,):
+            y[y_crop_v0] = y_pad[y_crop_v0]
 """
 
 from __future__ import annotations

@@ -1,13 +1,34 @@
-"""Read a copy that is indexed by the block's iterators.
+"""Read a copy that is indexed by the block's iterators, as an index map says.
 
-    for i, r, s in grid(n, 3, m):            for i, a, b in grid(n, m, 3):
-        y[i] += x[s, 2*i + r] * w[r, s]  ->      x_cache[i, a, b] = x[a, 2*i + b]
-                                             for i, r, s in grid(n, 3, m):
-                                                 y[i] += x_cache[i, s, r] * w[r, s]
+Where `cache_read` arranges the elements of the buffer, this arranges what iterations read. An
+element that several of them read is there several times, so that what slides along the buffer lies
+in rows of its own.
 
-`reindex_cache_read("y", "x", layout(lambda i, r, s: (i, s, r)))`: where `cache_read` arranges the
-elements of the buffer, this arranges what iterations read. An element that several of them read is
-there several times, so that what slides along the buffer lies in rows of its own.
+Before:
+
+    @loop
+    def windows(x: f32["k", "n + 2"], w: f32[3, "k"], y: f32["n"], n: i64, k: i64):
+        for i, r, c in grid(n, 3, k):
+            with block("y", S(i, n), R(r, 3), R(c, k)) as (a, s, d):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[d, a + s] * w[s, d]
+
+Steps:
+
+    p = p.reindex_cache_read('y', 'x', (sym('_0'), sym('_1*k + _2')))
+
+After:
+
+    x_cache = alloc(f32[n, 3*k], scope="scratch")
+    for x_cache_0, x_cache_1 in grid(n, 3*k):
+        with block("x_cache", S(x_cache_0, n), S(x_cache_1, 3*k)) as (x_cache_v0, x_cache_v1):
+            x_cache[x_cache_v0, x_cache_v1] = x[x_cache_v1%k, x_cache_v0 + x_cache_v1//k]
+    for i, r, c in grid(n, 3, k):
+        with block("y", S(i, n), R(r, 3), R(c, k)) as (a, s, d):
+            with init():
+                y[a] = 0.0
+            y[a] = y[a] + x_cache[a, k*s + d] * w[s, d]
 """
 
 from __future__ import annotations

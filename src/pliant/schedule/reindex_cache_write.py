@@ -1,12 +1,29 @@
-"""Write a copy that is indexed by the block's iterators, and bring it to its place afterwards.
+"""Write a copy that is indexed by the block's iterators, as an index map says, and bring it to its
+place afterwards.
 
-    for i, j, r in grid(n, m, k):            for i, j, r in grid(n, m, k):
-        y[2*i + 1, j] += …         ->            y_local[j, i] += …
-                                             for i, j in grid(n, m):
-                                                 y[2*i + 1, j] = y_local[j, i]
+Where `cache_write` arranges the elements of the buffer, this arranges what iterations write.
 
-`reindex_cache_write("y", "y", layout(lambda i, j, r: (j, i)))`: where `cache_write` arranges the
-elements of the buffer, this arranges what iterations write.
+Before:
+
+    @loop
+    def odd(x: f32["n", "k"], y: f32["2*n", "k"], n: i64, k: i64):
+        for i, j in grid(n, k):
+            with block("y", S(i, n), S(j, k)) as (a, b):
+                y[2*a + 1, b] = x[a, b]
+
+Steps:
+
+    p = p.reindex_cache_write('y', 'y', (sym('_1'), sym('_0')))
+
+After:
+
+    y_local = alloc(f32[k, n], scope="scratch")
+    for i, j in grid(n, k):
+        with block("y", S(i, n), S(j, k)) as (a, b):
+            y_local[b, a] = x[a, b]
+    for y_store_0, y_store_1 in grid(n, k):
+        with block("y_store", S(y_store_0, n), S(y_store_1, k)) as (y_store_v0, y_store_v1):
+            y[2*y_store_v0 + 1, y_store_v1] = y_local[y_store_v1, y_store_v0]
 """
 
 from __future__ import annotations
@@ -23,7 +40,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, only_domain
 from pliant.schedule.layout import Layout, Packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
-from pliant.schedule.set_scope import InnerScope, require_fit
+from pliant.schedule.set_scope import InnerScope
 from pliant.schedule.staging import check_leaf, layout_of_iterators
 from pliant.sym.expr import IntLike, var
 from pliant.sym.index_map import IndexMap
@@ -53,12 +70,11 @@ def written_apart(p: Program, plan: _Plan, label: str, scope: InnerScope) -> Pro
     """The program in which the block writes a copy called `label`."""
     names, target, memory = p.names(), plan.path[-1], plan.memory
     local = make_buffer(names.buffer(label), plan.packed.shape, memory.dtype, scope=scope)
-    require_fit("reindex_cache_write", local)
     here = plan.packed.place(tuple(Index(var(i.var)) for i in plan.iters))
     own: dict[str, IntLike] = {i.var: var(f"_{d}") for d, i in enumerate(plan.iters)}
     place = tuple(subst(x, own) for x in plan.place)
 
-    copy = store_nest(names, f"{label}_store", plan.packed, local, memory, place)
+    copy = store_nest(names, f"{memory.name}_store", plan.packed, local, memory, place)
     writer = replace_at(plan.path[plan.at :], replace_buffer(target, memory, local, lambda _: here))
     body = with_alloc(replace_at(plan.path[: plan.at + 1], seq(writer, copy.nest)), local)
     return p.with_body(body, BlockRef(copy.block), MemoryRef(local.name))
@@ -107,7 +123,7 @@ def check_reindex_write(
 
 def _only_place(target: Block, memory: Buffer, refuse: Refuse) -> tuple[Expr, ...]:
     roots = [target.body, *([target.init] if target.init is not None else [])]
-    stores = [place for root in roots for place in stored(root) if place.buffer is memory]
+    stores = [x for root in roots for x in stored(root) if x.buffer is memory]
     loads = [x for root in roots for x in loads_of(root) if x.source is memory]
     places = dict.fromkeys(x.indices for x in (*stores, *loads))
     if not stores:
@@ -125,11 +141,13 @@ def _check_start(target: Block, memory: Buffer, refuse: Refuse) -> None:
     first = target.body if target.init is None else target.init
     parts = first.stmts if isinstance(first, Seq) else (first,)
     start = next((s for s in parts if isinstance(s, Store) and s.buffer is memory), None)
+    before = parts if start is None else (start.value, *parts[: parts.index(start)])
+    read = [x.source for root in before for x in loads_of(root)]
+    read += [x.buffer for s in before if isinstance(s, Stmt) for x in stored(s)]  # reducers do
+    if memory in read:
+        raise refuse(f"it reads what was in {memory.name} before")
     if start is None:
         raise refuse(f"it does not always write {memory.name}")
-    before = (start.value, *parts[: parts.index(start)])
-    if any(x.source is memory for root in before for x in loads_of(root)):
-        raise refuse(f"it reads what was in {memory.name} before")
     if target.init is None and any(i.kind == "R" for i in target.iters):
         raise refuse("it has iterators that it reduces over, but no start")
 

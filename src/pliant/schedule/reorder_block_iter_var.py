@@ -1,10 +1,25 @@
 """Put a block's iterators in another order.
 
-with block("t", S(i, n), S(j, m)) as (a, b):        with block("t", S(j, m), S(i, n)) as (b, a):
-    s(a, b)                                    ->       s(a, b)
-
 Nothing runs otherwise than before. It is for what looks at iterators by their place: layouts over
 them, the dimensions of copies (`reindex`), what an intrinsic is compared with.
+
+Before:
+
+    @loop
+    def turn(x: f32["m", "n"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[b, a]
+
+Steps:
+
+    p = p.reorder_block_iter_var('y', (1, 0))
+
+After:
+
+    for i, j in grid(n, m):
+        with block("y", S(j, m), S(i, n)) as (b, a):
+            y[a, b] = x[b, a]
 """
 
 from __future__ import annotations

@@ -1,13 +1,35 @@
 """Keep what iterations of a loop have in common, in a ring.
 
-    for o in range(n):                   for o in range(n):
-        for i in range(3):                   for i in range(3):
-            t[o + i] = f(o + i)     ->           t[(o + i) % 3] = f(o + i)   where o < 1 or 2 <= i
-        y[o] = t[o] * t[o + 2]               y[o] = t[o % 3] * t[(o + 2) % 3]
 
 What an iteration needs and the one before has computed is not computed again: the first iteration
 computes all that it needs, each later one what is new. The buffer is as long along its axis as one
 iteration needs.
+
+Before:
+
+    @loop
+    def products(x: f32["n + 2"], y: f32["n"], n: i64):
+        t = alloc(f32[n + 2], scope="scratch")
+        for o in grid(n):
+            for i in grid(3):
+                with block("t", S(i + o, n + 2)) as (a,):
+                    t[a] = exp(x[a])
+            with block("y", S(o, n)) as (b,):
+                y[b] = t[b] * t[b + 2]
+
+Steps:
+
+    p = p.rolling_buffer('t')
+
+After:
+
+    t = alloc(f32[3], scope="scratch")
+    for o in grid(n):
+        for i in grid(3):
+            with block("t", S(i + o, n + 2), where=(o < 1) | (2 <= i)) as (a,):
+                t[a%3] = exp(x[a])
+        with block("y", S(o, n)) as (b,):
+            y[b] = t[b%3] * t[(b + 2)%3]
 """
 
 from __future__ import annotations

@@ -61,18 +61,18 @@ def check_set_scope(p: Program, buffer: str, scope: str) -> Buffer:
     place = f"buffer {buffer}"
     if not any(isinstance(s, Alloc) and s.buffer is old for s in p.statements()):
         raise SchedulingError("set_scope", place, "it is a parameter")
-    if scope not in MEMORY_SCOPES:
-        raise SchedulingError("set_scope", place, f"there is no scope {scope!r}")
-    require_fit("set_scope", old.replace(scope=scope))
+    require_scope("set_scope", old.replace(scope=scope))
     return old
 
 
-def require_fit(primitive: str, buffer: Buffer) -> None:
-    """Registers have a constant shape and hold few bytes."""
-    if buffer.scope == "register" and not fits_registers(buffer):
-        shape = list(buffer.shape)
-        reason = f"its shape {shape} is not constant or takes over {REGISTER_BYTES} bytes"
-        raise SchedulingError(primitive, f"buffer {buffer.name}", reason)
+def require_scope(primitive: str, made: Buffer) -> None:
+    """Refuses a buffer of a scope that there is not, or in registers that it does not fit."""
+    place = f"buffer {made.name}"
+    if made.scope not in MEMORY_SCOPES:
+        raise SchedulingError(primitive, place, f"there is no scope {made.scope!r}")
+    if made.scope == "register" and not fits_registers(made):
+        size = f"its shape {list(made.shape)} is not constant or takes over {REGISTER_BYTES} bytes"
+        raise SchedulingError(primitive, place, size)
 
 
 def fits_registers(buffer: Buffer) -> bool:

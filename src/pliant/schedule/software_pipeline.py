@@ -56,8 +56,10 @@ def software_pipeline(
     given = tuple(range(len(stages))) if orders is None else tuple(orders)
     check_software_pipeline(p, loop, stages, given)
     path = p.loop_path("software_pipeline", loop)
-    noted = path[-1].replace(notes=((PIPELINE, (tuple(stages), given)),))
-    return p.with_body(replace_at(path, noted))
+    target = path[-1]
+    assert isinstance(target, For)
+    notes = (*target.notes, (PIPELINE, (tuple(stages), given)))
+    return p.with_body(replace_at(path, target.replace(notes=notes)))
 
 
 def check_software_pipeline(
@@ -71,8 +73,8 @@ def check_software_pipeline(
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
     require_serial("software_pipeline", target)
-    if target.notes:
-        raise SchedulingError("software_pipeline", place, "it has notes already")
+    if PIPELINE in dict(target.notes):
+        raise SchedulingError("software_pipeline", place, "it has stages already")
     whole = [x for x in (*stages, *orders) if not isinstance(x, int) or isinstance(x, bool)]
     if whole or min(stages, default=-1) < 0:
         raise SchedulingError("software_pipeline", place, "stages and orders are numbers from 0 on")

@@ -29,7 +29,7 @@ from pliant.schedule.copies import (
 from pliant.schedule.flow import in_bounds, is_leaf, only_domain, unconditional
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program
-from pliant.schedule.set_scope import InnerScope, require_fit
+from pliant.schedule.set_scope import InnerScope
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 
@@ -103,7 +103,6 @@ def staged(
     target = plan.path[-1]
     assert isinstance(target, Block)
     copy = filled(p, plan, label, scope, pad)
-    require_fit(primitive, copy.buffer)
     at = tuple(Index(var(i.var)) for i in plan.iters)
     here = Load(copy.buffer, plan.packed.place(at))
     inner = replace_at(plan.path[plan.at :], replace_part(target, plan.part, here))

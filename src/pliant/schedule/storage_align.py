@@ -1,10 +1,48 @@
 """Leave room between the rows of a buffer, so that they begin where it suits.
 
-t = alloc(f32[n, 60])   ->   t = alloc(f32[n, 60], strides=(64, 1))
+Rows may begin at multiples of a vector's or a line's length. With an offset they begin that much
+further each, so that what lies below one another is in different sets of a cache, or banks of a
+memory.
 
-`storage_align("t", 0, 16)`: rows that begin at multiples of a vector's or a line's length. With an
-offset, `storage_align("t", 0, 32, 1)`, they begin one element further each, so that what lies below
-one another is in different sets of a cache, or banks of a memory.
+Before:
+
+    @loop
+    def twice(x: f32["n", 60], y: f32["n", 60], n: i64):
+        t = alloc(f32[n, 60], scope="scratch")
+        for i, j in grid(n, 60):
+            with block("t", S(i, n), S(j, 60)) as (a, b):
+                t[a, b] = x[a, b] * 2.0
+        for i2, j2 in grid(n, 60):
+            with block("y", S(i2, n), S(j2, 60)) as (a2, b2):
+                y[a2, b2] = t[a2, b2]
+
+Steps:
+
+    p = p.storage_align('t', 0, 16)
+
+After:
+
+    t = alloc(f32[n, 60], scope="scratch", strides=(64, 1))
+    for i, j in grid(n, 60):
+        with block("t", S(i, n), S(j, 60)) as (a, b):
+            t[a, b] = x[a, b] * 2.0
+    for i2, j2 in grid(n, 60):
+        with block("y", S(i2, n), S(j2, 60)) as (a2, b2):
+            y[a2, b2] = t[a2, b2]
+
+Steps:
+
+    p = p.storage_align('t', 0, 32, 1)
+
+After:
+
+    t = alloc(f32[n, 60], scope="scratch", strides=(65, 1))
+    for i, j in grid(n, 60):
+        with block("t", S(i, n), S(j, 60)) as (a, b):
+            t[a, b] = x[a, b] * 2.0
+    for i2, j2 in grid(n, 60):
+        with block("y", S(i2, n), S(j2, 60)) as (a2, b2):
+            y[a2, b2] = t[a2, b2]
 """
 
 from __future__ import annotations

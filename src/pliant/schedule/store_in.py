@@ -108,5 +108,7 @@ def _once(p: Program, store: Access) -> bool:
     if len(known) < len(places):
         return False
     loops = store.loops
-    to = IndexMap(tuple(x.var for x in loops), tuple(x.extent for x in loops), known)
-    return to.is_injective(p.facts)
+    inputs, extents = tuple(x.var for x in loops), tuple(x.extent for x in loops)
+    if any(not x.names.isdisjoint(inputs) for x in extents):
+        return False  # not a box
+    return IndexMap(inputs, extents, known).is_injective(p.facts)

@@ -1,14 +1,46 @@
 """Give a block other iterators, and loops that follow them.
 
-for i, j in grid(n, m):                     for f in grid(n*m):
-    with block("t", S(i), S(j)) as (a, b):      with block("t", S(f)) as F:
-        t[a, b] = x[b, a]              ->           t[F//m, F%m] = x[F%m, F//m]
-
 The new iterators are an index map of the old ones, written as a layout (`schedule.layout`): fused,
 split, in another order, of extent 1. Unlike `fuse`, `split` and `reorder` it changes what the block
 itself is written in, so that primitives that look at a block's iterators see the new ones. Where a
 split leaves a rest, the block has a condition. The loops are made anew: what the old ones had been
 split or fused to is forgotten.
+
+Before:
+
+    @loop
+    def turn(x: f32["m", "n"], y: f32["n", "m"], n: i64, m: i64):
+        for i, j in grid(n, m):
+            with block("y", S(i, n), S(j, m)) as (a, b):
+                y[a, b] = x[b, a]
+
+Steps:
+
+    p = p.transform_block_layout('y', (sym('_0*m + _1'),))
+
+After:
+
+    for y_0 in grid(m*n):
+        with block("y", S(y_0, m*n)) as (y_v0,):
+            y[y_v0//m, y_v0%m] = x[y_v0%m, y_v0//m]
+
+Before:
+
+    @loop
+    def copy(x: f32["n"], y: f32["n"], n: i64):
+        for i in grid(n):
+            with block("y", S(i, n)) as (a,):
+                y[a] = x[a]
+
+Steps:
+
+    p = p.transform_block_layout('y', (sym('_0//4'), sym('_0%4')))
+
+After:
+
+    for y_0, y_1 in grid((n + 3)//4, 4):
+        with block("y", S(y_0, (n + 3)//4), S(y_1, 4), where=4*y_0 + y_1 < n) as (y_v0, y_v1):
+            y[4*y_v0 + y_v1] = x[4*y_v0 + y_v1]
 """
 
 from __future__ import annotations

@@ -1,21 +1,54 @@
 """Give a buffer another layout.
 
-    t = alloc(f32[n, m])                    t = alloc(f32[ceildiv(m, 4), n, 4])
-    for i, j in grid(n, m):                 for a, i, b in grid(ceildiv(m, 4), n, 4):
-        t[i, j] = f(i, j)           ->          t[a, i, b] = 4*a + b < m ? f(i, 4*a + b) : 0
-    for i, j in grid(n, m):                 for i, j in grid(n, m):
-        … t[i, j] …                             … t[j//4, i, j%4] …
+Unlike `cache_read` and `cache_write` it makes no copy. Elements lie in different places; where that
+leaves gaps, nothing reads them, and with `pad_value` whoever writes the buffer writes that there.
 
-`transform_layout("t", layout(lambda i, j: (j // 4, i, j % 4)), 0.0)`: unlike `cache_read` and
-`cache_write` it makes no copy. Elements lie in different places; where that leaves gaps, nothing
-reads them, and with `pad_value` whoever writes the buffer writes that there.
+Before:
+
+    @loop
+    def twice(x: f32["m"], y: f32["m"], m: i64):
+        t = alloc(f32[m], scope="scratch")
+        for i in grid(m):
+            with block("t", S(i, m)) as (a,):
+                t[a] = x[a] * 2.0
+        for j in grid(m):
+            with block("y", S(j, m)) as (b,):
+                y[b] = t[m - 1 - b]
+
+Steps:
+
+    p = p.transform_layout('t', (sym('_0//4'), sym('_0%4')))
+
+After:
+
+    t = alloc(f32[(m + 3)//4, 4], scope="scratch")
+    for i in grid(m):
+        with block("t", S(i, m)) as (a,):
+            t[a//4, a%4] = x[a] * 2.0
+    for j in grid(m):
+        with block("y", S(j, m)) as (b,):
+            y[b] = t[(-b + m + 3)//4 - 1, (-b + m + 3)%4]
+
+Steps:
+
+    p = p.transform_layout('t', (sym('_0//4'), sym('_0%4')), 0.0)
+
+After:
+
+    t = alloc(f32[(m + 3)//4, 4], scope="scratch")
+    for t_0, t_1 in grid((m + 3)//4, 4):
+        with block("t", S(t_0, (m + 3)//4), S(t_1, 4)) as (t_v0, t_v1):
+            t[t_v0, t_v1] = select(4*t_v0 + t_v1 < m, x[4*t_v0 + t_v1] * 2.0, 0.0)
+    for j in grid(m):
+        with block("y", S(j, m)) as (b,):
+            y[b] = t[(-b + m + 3)//4 - 1, (-b + m + 3)%4]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pliant.base.dtypes import i64
 from pliant.ir.expr import Expr, Index, Select, Unary, const, loads_of
@@ -35,6 +68,7 @@ from pliant.loop.stmt import (
     for_,
     seq,
 )
+from pliant.loop.threads import MEMORY_SCOPES
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, writes_all
@@ -44,6 +78,9 @@ from pliant.schedule.set_scope import fits_registers
 from pliant.schedule.transform_block_layout import BlockLayout, check_transform_block_layout
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
+
+# Memory with addresses that the program alone knows; the fragments of a matrix unit have none.
+ADDRESSED: Final = frozenset(s for s in MEMORY_SCOPES if not s.startswith("wmma"))
 
 
 @primitive
@@ -128,7 +165,7 @@ def check_transform_layout(
 
 def check_free_layout(p: Program, memory: Buffer, refuse: Refuse) -> None:
     """Only the program's loads and stores, by index, know how the buffer lies in memory."""
-    if memory.scope not in ("param", "register", "scratch"):
+    if memory.scope != "param" and memory.scope not in ADDRESSED:
         raise refuse(f"its scope is {memory.scope}: others know its layout")
     if any(a.buffer is memory and a.indices is None for a in accesses(p.function.body)):
         raise refuse("a call takes its address, or it is read by offset")

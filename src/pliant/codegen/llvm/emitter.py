@@ -346,6 +346,8 @@ class Emitter:
         if self.lanes > 1:
             raise InvalidModelError(f"{self.name}: a vectorized loop inside another")
         extent = self.resolve(s.extent)
+        if extent.value < 1:
+            return  # no lanes: there is no such vector
         if extent.value == 1:
             with self.bound(s.var, 0):
                 self.statement(s.body)

@@ -1,0 +1,52 @@
+"""Small programs that random schedules found to be wrong once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.loop.parser import parse_function
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.primitives import program
+from tests.schedule.native import native
+from tests.schedule.programs import same, softmax
+
+
+def test_a_reduction_starts_whatever_is_asked_of_what_is_reduced() -> None:
+    """Its condition spoke of the reduction's own iterator, of which the start knows nothing."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["k"], y: f32[1], k: i64):\n'
+            "    for r in grid(k):\n"
+            '        with block("y", R(r, k), where=(c < k) & (0 < k)) as (c,):\n'
+            "            with init():\n"
+            "                y[0] = 0.0\n"
+            "            y[0] = y[0] + x[c]\n"
+        )
+    )
+    q = p.decompose_reduction("y", "r")
+    assert q.block("y_init").where is not None  # what does not depend on r still counts
+    same(p, q, [(0,), (1,), (5,)])
+    same(p, p.split("r", 2), [(0,), (1,), (5,)])
+
+
+def test_store_in_a_loop_of_varying_extent_is_refused() -> None:
+    p = softmax().split("y_j", 4, tail="clip")
+    with pytest.raises(SchedulingError, match="block y may write a place of y twice"):
+        p.store_in("e", "y")
+
+
+def test_loops_of_no_lanes_compile() -> None:
+    """LLVM has no vectors of length 0."""
+    f = parse_function(
+        "@loop\n"
+        'def random(x: f32["n", 0], y: f32["n"], n: i64):\n'
+        "    for i in grid(n):\n"
+        "        for j in vectorized(0):\n"
+        '            with block("y", S(i, n), S(j, 0)) as (a, b):\n'
+        "                y[a] = x[a, b]\n"
+    )
+    y = np.ones(3, np.float32)
+    native(f, [np.ones((3, 0), np.float32), y], {"n": 3})
+    assert (y == 1).all()
