@@ -1,14 +1,13 @@
-"""Calls of kernels and micro-kernels in this process."""
+"""Calls of micro-kernels in this process."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from pliant.runtime import abi
 from tests.codegen.tiles import Tile
 
 
@@ -24,26 +23,6 @@ def run(call: Callable[..., int], tile: Tile) -> None:
         out = c.copy()
         assert call(None, *addresses, out.ctypes.data, *tile.sizes) == 0
         tile.check(out)
-
-
-def call_kernel(address: int, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
-    """Call `int32 kernel(ctx, buffers…, sizes…)` with a context that has scratch memory."""
-    kept: list[np.ndarray] = []
-
-    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    def scratch(_: int, size: int) -> int:
-        kept.append(np.empty(size + 64, np.uint8))
-        return -(-kept[-1].ctypes.data // 64) * 64
-
-    mark = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 0)
-    release = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(lambda *_: None)
-    context = np.zeros(256, np.uint8)
-    for name, fn in (("scratch", scratch), ("mark", mark), ("release", release)):
-        at = context[abi.CTX[name] : abi.CTX[name] + 8]
-        at.view(np.int64)[0] = ctypes.cast(fn, ctypes.c_void_p).value
-    kinds = [ctypes.c_void_p] * (1 + len(arrays)) + [ctypes.c_int64] * len(sizes)
-    kernel = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(address)
-    assert kernel(context.ctypes.data, *(a.ctypes.data for a in arrays), *sizes) == 0
 
 
 class guarded:  # noqa: N801  (a verb: with guarded(…))

@@ -215,6 +215,17 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, pattern):
     assert str(path) in str(caught.value)
 
 
+def test_tiles_need_the_permission_of_the_system(tmp_path, monkeypatch):
+    path, have = tmp_path / "m.so", features.host_features()
+    rewrite(path, cpu_features=("sse2", "amx-tile"))
+    monkeypatch.setattr(features, "host_features", lambda: have | {"amx-tile"})
+    monkeypatch.setattr(features._native, "request_amx", lambda: False)
+    with pytest.raises(ArtifactError, match=r"needs amx-tile, .* does not let this process use"):
+        load(path)
+    monkeypatch.setattr(features._native, "request_amx", lambda: True)
+    load(path)
+
+
 def test_a_dtype_of_the_future_is_refused():
     text = tiny.manifest().to_json().replace(b'"dtype":"f32"', b'"dtype":"f3"')
     with pytest.raises(ArtifactError, match="unknown dtype 'f3'"):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pliant.codegen.build import Image, build_kernel, build_micro_kernel
-from pliant.codegen.llvm.target import target
+from pliant.codegen.llvm.target import Target, target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.loop.stmt import Function
 from pliant.runtime.abi import CTX
@@ -63,13 +63,17 @@ class _Context:
             assert (memory[:start] == MARK).all() and (memory[start + size :] == MARK).all()
 
 
-def native(function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> None:
+def native(
+    function: Function, arrays: Sequence[np.ndarray], sizes: Mapping[str, int],
+    t: Target | None = None,
+) -> None:  # fmt: skip
     """As `interpret`, in machine code. Fails where scratch memory is written outside of what was
     asked for."""
-    t = target()
+    t = t or target()
     f = function.replace(name="test_entry")
-    tiles = [build_micro_kernel(mk, t).object for mk in micro_kernels(t)]
-    objects = [build_kernel(f, t).object, *tiles]
+    kernel = build_kernel(f, t)
+    called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
+    objects = [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
     image = Image(objects, ["test_entry"], t)
     kinds = [_P, *[_P] * len(arrays), *[_N] * len(f.sizes)]
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(image.entries["test_entry"])

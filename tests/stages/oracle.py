@@ -81,7 +81,7 @@ def _micro_kernel(
     a: np.ndarray, offsets: np.ndarray, zeros: np.ndarray, b: np.ndarray, c: np.ndarray,
     m: int, positions: int, depth: int, ldc: int,
 ) -> None:  # fmt: skip
-    """c[i, j] = sum over p, k of a[offsets[p, i] + k] * b[p, k, j]; see codegen/x86/microkernel."""
+    """c[i, j] = sum over p, k of a[offsets[p, i] + k] * b[p, k, j]; see codegen/microkernel."""
     for i in range(m):
         total = np.zeros(ldc, np.float32)
         for p in range(positions):

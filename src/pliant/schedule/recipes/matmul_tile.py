@@ -47,27 +47,25 @@ class MatmulIntrinsic:
     def intrinsics(self) -> tuple[Intrinsic, ...]:
         """The micro-kernel, and the same where no row is missing; where it takes groups, also both
         for reductions that have whole groups only."""
-        most = (("m", self.rows),)
         every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc")  # any address will do for `other`
-        depth, groups = var("K"), var("G")
+        depth, whole = var("K"), self.group * var("G")
+        with_other = (*every[:2], "other", *every[3:])
         found = (
-            Intrinsic(self.symbol, self._semantics(depth, missing=True), most=most),
-            Intrinsic(self.plain, self._semantics(depth, missing=False), self.symbol, every, most),
+            self._for("", with_other, depth, missing=True),
+            self._for("_plain", every, depth, missing=False),
         )
         if self.group == 1:
             return found
-        whole = self.group * groups
-        passed = tuple(whole if x == "K" else x for x in every)
-        with_other = (*passed[:2], "other", *passed[3:])
         return (
             *found,
-            Intrinsic(
-                f"{self.symbol}_whole", self._semantics(whole, True), self.symbol, with_other, most
-            ),
-            Intrinsic(
-                f"{self.plain}_whole", self._semantics(whole, False), self.symbol, passed, most
-            ),
+            self._for("_whole", with_other, whole, missing=True),
+            self._for("_plain_whole", every, whole, missing=False),
         )
+
+    def _for(self, suffix: str, arguments: tuple[str, ...], depth: Int, missing: bool) -> Intrinsic:
+        passed = tuple(depth if x == "K" else x for x in arguments)
+        meaning, most = self._semantics(depth, missing), (("m", self.rows),)
+        return Intrinsic(f"{self.symbol}{suffix}", meaning, self.symbol, passed, most)
 
     @property
     def plain(self) -> str:
