@@ -14,9 +14,9 @@ EXTRAS ?= test,onnx,demo,export
 TAG = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 CMAKE = PATH="$(dir $(abspath $(PYTHON))):$$PATH" cmake
 
-.PHONY: test check native native-tests lint pytest demo clean
+.PHONY: test emulator check native native-tests lint pytest demo clean
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed emulator
 	$(MAKE) --no-print-directory check PYTHON=$(VENV)/bin/python
 
 # The stamp names what was installed, so a change of either file installs again.
@@ -27,6 +27,12 @@ $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/
 	$(VENV)/bin/python -m pip install --quiet $(TORCH)
 	$(VENV)/bin/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@
+
+# To run code for AArch64 here; its tests are skipped, and say so, where it cannot be had.
+emulator:
+	@command -v qemu-aarch64 >/dev/null || \
+	  { apt-get update && apt-get install -y --no-install-recommends qemu-user; } >/dev/null 2>&1 || \
+	  echo "WARNING: no qemu-aarch64 (Debian: apt-get install qemu-user, as root): code for AArch64 will not be run" >&2
 
 check: lint native-tests pytest
 

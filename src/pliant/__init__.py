@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from pliant.pipeline import compile
     from pliant.runtime.callable import Compiled
     from pliant.runtime.loader import load
+    from pliant.written import program
 
 __all__ = [
     "ArtifactError", "Compiled", "Dim", "InvalidModelError", "PliantError", "ResourceError",
-    "ShapeError", "UnsupportedError", "__version__", "compile", "load",
+    "ShapeError", "UnsupportedError", "__version__", "compile", "load", "program",
 ]  # fmt: skip
 
 _HOME: Final = {
     "compile": "pliant.pipeline",
     "load": "pliant.runtime.loader",
+    "program": "pliant.written",
     "Compiled": "pliant.runtime.callable",
     "Dim": "pliant.graph.function",
     "ArtifactError": "pliant.base.errors",

@@ -26,6 +26,10 @@ from pliant.base.errors import InvalidModelError, ResourceError
 from pliant.base.settings import Emit, settings
 from pliant.graph.function import Function, Module
 from pliant.graph.inline import inline
+from pliant.loop.stmt import Function as LoopFunction
+from pliant.ops.program import TensorProgram
+from pliant.ops.table import OPERATORS
+from pliant.opt.use_programs import use_programs
 from pliant.text import parse_module, to_text
 from pliant.version import VERSION
 
@@ -86,7 +90,14 @@ def read_stage(path: Path) -> tuple[Function, dict[str, np.ndarray]]:
     functions = [n for n, f in module.functions.items() if isinstance(f, Function)]
     if not functions:
         raise InvalidModelError(f"{path}: there is no graph function in it to compile")
-    return inline(module, functions[-1]), module.weights
+    programs = {
+        n: TensorProgram(f) for n, f in module.functions.items() if isinstance(f, LoopFunction)
+    }
+    try:
+        function = use_programs(inline(module, functions[-1]), programs, OPERATORS)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{path}: {error}") from error
+    return function, module.weights
 
 
 def _read_weights(folder: Path) -> dict[str, np.ndarray]:

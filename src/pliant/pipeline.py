@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,25 +37,31 @@ from pliant.codegen.build import (
     build_kernel,
     build_micro_kernel,
     kernel_program,
-    micro_kernel,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
+from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
-from pliant.graph.function import Dim
+from pliant.graph.function import Binding, Dim
 from pliant.graph.operator import Operators
+from pliant.ir.node import exact
 from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, Split, lower_function
+from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
+from pliant.opt.check_program import check_program
+from pliant.opt.use_programs import Choice, use_programs
 from pliant.runtime.callable import Compiled, Program, check_limits
-from pliant.runtime.features import missing_features
+from pliant.runtime.features import forbidden_features, missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
+from pliant.schedule.program import Program as ScheduledProgram
 from pliant.version import VERSION
 from pliant.watch import Watch
+from pliant.written import Choose, check_calls, chosen_programs, program_graph
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
@@ -72,6 +78,8 @@ def compile(
     numerics: str = "fast",
     threads: int | None = None,
     memory_limit: int | None = None,
+    programs: Mapping[str, ScheduledProgram | Choose] | None = None,
+    check_programs: bool = False,
     operators: Operators = OPERATORS,
     progress: Progress | None = None,
     emit: Emit | None = None,
@@ -79,8 +87,9 @@ def compile(
     """Compile a model once, for every shape that its symbolic dimensions allow.
 
     `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
-    as for torch.export), the path, bytes or ModelProto of an ONNX model, a graph function with its
-    weights as a pair, or the path of a graph stage that PLIANT_DUMP wrote (`.py`). `dims` refines
+    as for torch.export), the path, bytes or ModelProto of an ONNX model, a tensor program
+    (`pliant.program`), a graph function with its weights as a pair, or the path of a module of such
+    functions as PLIANT_DUMP writes it (`.py`). `dims` refines
     what is known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity
     and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
     write which stages; None: as PLIANT_DUMP says.
@@ -88,6 +97,12 @@ def compile(
     `numerics`: "fast" fuses multiplications with additions and splits sums into lanes; "strict"
     rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
     bits of a row do not depend on how many other rows there are, or on what is in them.
+
+    `programs` gives tensor programs (`pliant.program`) for operators by name (docs/operators.md),
+    instead of what would be made of them: one for all bindings of that operator, or a function of
+    the operands' types (`dtype`, `shape`) and the attributes that gives one, or None to leave it.
+    With `check_programs` (or PLIANT_CHECK) each is run against the operator's definition, both by
+    interpreters, on random arrays of a few random sizes.
 
     Warns where the model does something else at sizes 0 or 1, which are then refused. Raises
     UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
@@ -103,14 +118,28 @@ def compile(
         raise UnsupportedError(
             f"target {target!r} needs {', '.join(missing)}, which this CPU lacks"
         )
+    forbidden = forbidden_features(t.features)
+    if forbidden:
+        raise UnsupportedError(
+            f"target {target!r} needs {', '.join(forbidden)}, which the system does not let this "
+            "process use"
+        )
     watch = Watch(operators, emit or dump_of_settings(), settings().check)
     imported: ImportedModel | None = None
     try:
         if isinstance(model, str | os.PathLike) and Path(model).suffix == ".py":
             model = read_stage(Path(model))
+        if isinstance(model, ScheduledProgram):
+            check_calls(model.function, t, numerics)
+            model = program_graph(model, operators, dims), {}
         imported = import_model(Request(model, args, kwargs, dynamic_shapes, dims), operators)
         for note in imported.notes:
             warnings.warn(note, stacklevel=2)
+        if programs:
+            imported = _with_programs(
+                imported, chosen_programs(programs, operators, t, numerics), operators,
+                check_programs or settings().check,
+            )  # fmt: skip
         return compile_imported(
             imported, t, operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report, watch=watch,
@@ -124,6 +153,22 @@ def compile(
             raise
         options = {"target": target, "numerics": numerics}
         raise _internal(error, watch, imported, options) from error
+
+
+def _with_programs(
+    imported: ImportedModel, programs: Mapping[str, Choice], operators: Operators, check: bool
+) -> ImportedModel:
+    """The model with programs called for some of its operators, each tried first if `check`."""
+    calls: dict[Any, tuple[Binding, TensorProgram]] = {}
+
+    def used(binding: Binding, program: TensorProgram) -> None:
+        types = tuple(v.type for v in binding.operands())
+        calls.setdefault((binding.op, types, exact(binding.attrs), program), (binding, program))
+
+    function = use_programs(imported.function, programs, operators, used)
+    for binding, program in calls.values() if check else ():
+        check_program(function, binding, program, operators)
+    return replace(imported, function=function)
 
 
 def _internal(
@@ -202,14 +247,14 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        mk = micro_kernel(self.t, self.numerics)
-        self.objects[mk.symbol] = self._cached(mk.text(), self._micro_kernel)
         for done, (symbol, spec) in enumerate(specs.items()):
             self.report("kernels", done, len(specs))
             self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
-
-    def _micro_kernel(self) -> Built:
-        return build_micro_kernel(self.t, self.numerics)
+        called = {name for built in self.objects.values() for name in built.calls}
+        for mk in micro_kernels(self.t, self.numerics):
+            if mk.symbol in called:
+                build = partial(build_micro_kernel, mk, self.t)
+                self.objects[mk.symbol] = self._cached(mk.text(), build)
 
     def _kernel(self, symbol: str, spec: Spec) -> Built:
         self.watch.stage = f"recipe of {symbol}"
@@ -225,8 +270,8 @@ class _Backend:
 
     def linked(self, part: Lowered, host: Built) -> list[bytes]:
         """The objects that a host function needs."""
-        names = [micro_kernel(self.t, self.numerics).symbol, *part.kernels]
-        return [*(self.objects[n].object for n in names), host.object]
+        called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
+        return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
 
     def _cached(self, what: str, build: Callable[[], Built]) -> Built:
         parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
@@ -234,10 +279,12 @@ class _Backend:
         found = self.cache.get(key)
         if found is None:
             built = build()
-            self.cache.put(key, built.object, [[s.message, s.error] for s in built.sites])
+            checks = [[s.message, s.error] for s in built.sites]
+            self.cache.put(key, built.object, {"sites": checks, "calls": built.calls})
         else:
             data, notes = found
-            built = Built(data, tuple(Site(*pair) for pair in notes))  # type: ignore[attr-defined]
+            sites = tuple(Site(*pair) for pair in notes["sites"])
+            built = Built(data, sites, tuple(notes["calls"]))
         self.sites |= dict.fromkeys(built.sites)
         return built
 

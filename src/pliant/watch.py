@@ -19,10 +19,11 @@ from pliant.codegen.build import (
     host_text,
     kernel_program,
     kernel_text,
-    micro_kernel,
+    micro_kernels_called,
 )  # fmt: skip
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import Target
+from pliant.codegen.micro_kernels import micro_kernels
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
@@ -79,8 +80,10 @@ class Watch:
                 self._write(f"{name}.py", to_text(Module({f.name: f for f in functions})))
         for f in kernels:
             self._code(f.name, kernel_text(f, t)[0], t)
-        mk = micro_kernel(t, numerics)
-        self._code(mk.symbol, mk.text(), t)
+        called = {name for f in kernels for name in micro_kernels_called(f)}
+        for mk in micro_kernels(t, numerics):
+            if mk.symbol in called:
+                self._code(mk.symbol, mk.text(), t)
         for f in hosts:
             self._code(f.name, host_text(f)[0], t, HOST_LEVEL)
 

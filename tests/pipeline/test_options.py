@@ -15,6 +15,8 @@ from torch import nn
 
 import pliant
 from pliant import Dim, InvalidModelError, PliantError, ShapeError, UnsupportedError
+from pliant.codegen.llvm import target as targets
+from pliant.codegen.llvm.target import FEATURE_SETS
 from pliant.runtime import features
 
 
@@ -97,7 +99,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
     ),
     "target": (
         {"target": "z80"}, UnsupportedError,
-        "no target 'z80'; there are: native, x86-64, x86-64-avx2, x86-64-avx512",
+        f"no target 'z80'; there are: native, {', '.join(FEATURE_SETS)}",
     ),
     "numerics": (
         {"numerics": "quick"},
@@ -296,6 +298,19 @@ def test_code_for_another_processor_is_not_run_here(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(features, "host_features", lambda: have)
     with pytest.raises(UnsupportedError, match=r"needs .*avx512bw, which this CPU lacks"):
         pliant.compile(MODEL, target="x86-64-avx512")
+
+
+def test_tiles_need_permission(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    have = frozenset(features.host_features() or ()) | set(FEATURE_SETS["x86-64-amx"])
+    monkeypatch.setattr(features, "host_features", lambda: have)
+    monkeypatch.setattr(features._native, "request_amx", lambda: False)
+    with pytest.raises(UnsupportedError, match=r"needs amx-tile, .* the system does not let this"):
+        pliant.compile(MODEL, target="x86-64-amx")
+    every = dict.fromkeys(FEATURE_SETS["x86-64-amx"], True)
+    monkeypatch.setattr(targets.llvm, "get_host_cpu_features", lambda: every)
+    assert targets._native_name.__wrapped__() == "x86-64-avx512-bf16"  # the next best
+    monkeypatch.setattr(features._native, "request_amx", lambda: True)
+    assert targets._native_name.__wrapped__() == "x86-64-amx"
 
 
 def test_calls_by_name_take_dicts() -> None:

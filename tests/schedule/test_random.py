@@ -14,9 +14,12 @@ from pliant.loop.threads import AXES, BLOCK_AXES, THREAD_AXES, is_bound
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
+from pliant.schedule.sample import INLINE, STAY
 from pliant.sym.expr import Int, const, var
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import STAGED, device, same_on_device, same_pipelined
+from tests.schedule.tuples import attention, normals
+from tests.schedule.windows import ring, window
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -24,13 +27,18 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
+STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
-    "cache_write decompose_reduction rfactor reduce_lanes partition blockize add_unit_loop "
-    "set_scope pad_block merge merge transform_block_layout stage_operand cache_index "
-    "reindex reindex_cache_read reindex_cache_write "
-    "transform_layout bind bind software_pipeline"
+    "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
+    "add_unit_loop rolling_buffer "
+    "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
+    "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
+    "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
+    "reorder_block_iter_var annotate storage_align name_size sample_categorical "
+    "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
+    "tensorize"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (
@@ -68,7 +76,8 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
     match name:
         case "split":
             tail = draw(st.sampled_from(["mask", "mask", "peel", "clip", "exact"]))
-            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1])
+            sampled = [x for x in p.chosen if isinstance(x, Int)]
+            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1, *sampled])
             return (loop, draw(size)), {"tail": tail}
         case "reorder":
             return tuple(draw(st.permutations(around))), {}
@@ -96,7 +105,16 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             how = draw(index_maps(p.buffer(own).shape if inside else ()))
             spread = draw(st.sampled_from([how, how, how, tuple(2 * x + 1 for x in how)]))
             return (own, spread, draw(st.sampled_from([None, 0.0, 2.0]))), {}
-        case "stage_operand" | "reindex":
+        case "reorder_block_iter_var":
+            count = len(p.block(block).iters) if p.blocks else 0
+            return (block, draw(st.permutations(range(count)))), {}
+        case "storage_align":
+            own = draw(st.sampled_from(inside or ["none"]))
+            axis = draw(st.integers(0, max(p.buffer(own).rank - 1, 0) if inside else 0))
+            return (own, axis, draw(st.sampled_from([1, 4, 8])), draw(st.integers(0, 3))), {}
+        case "annotate":
+            return (draw(st.sampled_from([loop, block])), "note", draw(st.integers(0, 2))), {}
+        case "stage_operand" | "reindex" | "cache_inplace":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
             *table, along = around or ["none"]
@@ -106,10 +124,19 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
         case "compute_at" | "reverse_compute_at":
             return (block, loop), {}
-        case "decompose_reduction":
+        case "fuse_reduction_epilogue":
+            other = draw(st.sampled_from(p.blocks or ("none",)))
+            return (block, other), {"at": draw(st.sampled_from(["after", "last"]))}
+        case "decompose_reduction" | "decompose_padding":
             return (block, draw(st.sampled_from(around or ["none"]))), {}
         case "shrink_buffer":
             return (draw(st.sampled_from(inside or ["none"])),), {}
+        case "rolling_buffer":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.integers(0, 1))), {}
+        case "pad_einsum":
+            rank = len(p.block(block).iters) if p.blocks else 0
+            steps = st.sampled_from([1, 2, 4, 4, var("n") + 1])
+            return (block, tuple(draw(steps) for _ in range(rank))), {}
         case "set_scope":
             return (draw(st.sampled_from(buffers)), draw(st.sampled_from(SCOPES))), {}
         case "bind":
@@ -125,6 +152,23 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, draw(st.sampled_from(buffers)), scope), {"layout": how, "pad": pad}
         case "cache_write":
             return (block, draw(st.sampled_from(["scratch", *SCOPES]))), {}
+        case "name_size":
+            size = draw(st.sampled_from(sorted(p.sizes) or ["none"]))
+            return (f"{size}_named", draw(st.sampled_from([var(size) // 2, var(size) + 1]))), {}
+        case "sample_categorical":
+            return (f"v{len(p.trace)}", (1, 2, 4, 5)), {"default": draw(st.sampled_from([2, 5]))}
+        case "sample_compute_location":
+            place = draw(st.sampled_from([STAY, INLINE, *loops]))
+            return (f"v{len(p.trace)}", block), {"default": place}
+        case "sample_partitioned_tile":
+            at, unit = draw(st.integers(0, 2)), draw(st.sampled_from([1, 2, 4]))
+            return (f"v{len(p.trace)}", loop, 3, at, unit), {}
+        case "sample_perfect_tile":
+            return (f"v{len(p.trace)}", loop, draw(st.integers(2, 3)), 4), {}
+        case "store_in":
+            return (draw(st.sampled_from(inside or ["none"])), draw(st.sampled_from(buffers))), {}
+        case "tensorize":
+            return (loop, draw(st.sampled_from(sorted(p.intrinsics) or ["none"]))), {}
         case "partition":
             return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
     return (block,), {}
@@ -133,7 +177,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
 @st.composite
 def schedules(draw: Any) -> tuple[Program, Program]:
     """A program, and what random steps made of it."""
-    start = p = PROGRAMS[draw(st.sampled_from(sorted(PROGRAMS)))]()
+    start = p = STARTS[draw(st.sampled_from(sorted(STARTS)))]()
     for _ in range(draw(st.integers(1, 8))):
         name = draw(st.sampled_from(NAMES))
         args, options = arguments(draw, p, name)

@@ -9,7 +9,7 @@ import pytest
 from pliant.ir.expr import loads_of
 from pliant.loop.parser import parse_function
 from pliant.loop.printer import function_text
-from pliant.loop.stmt import Store
+from pliant.loop.stmt import Store, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.primitives import program
@@ -48,8 +48,7 @@ def test_a_convolution_becomes_a_matrix_product() -> None:
     assert q.made == ("x_reindex", "x_reindex")
     q = q.reindex("y", "w").reindex("y", "y")
     assert q.made == ("y_reindex_store", "y_reindex")
-    (store,) = q.stores("y")
-    assert isinstance(store, Store)
+    (store,) = [s for s in statements(q.block("y").body) if isinstance(s, Store)]
     names = [i.var for i in q.block("y").iters]
     used = {str(i.int_) for x in (*loads_of(store.value),) for i in x.indices}
     assert used == set(names)  # every index is one iterator
@@ -236,8 +235,8 @@ def f(x: f32["n"], y: f32["n"], n: i64):
                 y[i] = x[3]
 """)
     refused(lambda: p.reindex("t", "x"), "it runs under a condition, which x may need")
-    refused(lambda: p.reindex("t", "y"), "it is under a condition, or inside another block")
-    refused(lambda: p.cache_write("t"), "it is under a condition, or inside another block")
+    refused(lambda: p.reindex("t", "y"), "it is not known to run for all values")
+    refused(lambda: p.cache_write("t"), "it is not known to run for all values")
 
 
 def test_loops_that_may_not_run() -> None:
@@ -248,8 +247,29 @@ def f(y: f32["n"], n: i64, m: i64):
         with block("t", S(a, n)) as (i,):
             y[i] = 3.0
 """)
-    refused(lambda: p.reindex("t", "y"), "loop b, which is none of its iterators, may not run")
-    refused(lambda: p.cache_write("t"), "loop b, which is none of its iterators, may not run")
+    refused(lambda: p.reindex("t", "y"), "it is not known to run for all values")
+    refused(lambda: p.cache_write("t"), "it is not known to run for all values")
+
+
+def test_blocks_that_run_through_a_part_of_their_domain() -> None:
+    """Their copies hold nothing for the rest."""
+    reason = "it is not known to run for all values of its iterators"
+    parted = chain().partition("y_i", n // 2)
+    refused(lambda: parted.reindex("y", "y"), reason)
+    refused(lambda: parted.reindex("y_t", "y"), reason)
+    p = written("""
+@loop
+def f(x: f32["n"], y: f32["n"], n: i64):
+    for a in grid(n // 2):
+        with block("t", S(a, n)) as (i,):
+            y[i] = x[i]
+""")
+    refused(lambda: p.reindex("t", "y"), reason)
+    refused(lambda: p.cache_write("t"), reason)
+    for tail in ("mask", "clip"):
+        p = chain().split("y_i", 4, tail=tail).split("y_j", 3, tail=tail)
+        same(p, p.cache_write("y"))
+        same(p, p.reorder("y_j_0", "y_i_1").reindex("y", "y"))
 
 
 def test_threads_do_not_share_a_copy_that_they_fill() -> None:

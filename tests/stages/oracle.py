@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pliant.codegen.build import kernel_program, micro_kernel
+from pliant.codegen.build import kernel_program
 from pliant.codegen.llvm.target import Target
+from pliant.codegen.micro_kernels import micro_kernel
 from pliant.graph.function import Function, Module
 from pliant.graph.interpret import bind_sizes, interpret
 from pliant.loop import interpret as loops

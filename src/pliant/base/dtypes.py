@@ -25,6 +25,11 @@ class DType:
     def __reduce__(self) -> str:
         return self.name if self.name != "bool" else "boolean"  # a copy is the one of that name
 
+    def __getitem__(self, shape: object) -> DType:
+        """`f32["n", 4]`, as tensor programs annotate their parameters: read from the source, so
+        that here the shape says nothing."""
+        return self
+
     @property
     def bytes(self) -> int:
         """Size of one element in memory (bool takes one byte)."""

@@ -140,5 +140,6 @@ def _cache() -> str:
 def _compile_one() -> str:
     """A kernel from source to a result: everything works together, or says why not."""
     target = _compiler("codegen.llvm.target").target()
-    built = _compiler("codegen.build").build_micro_kernel(target)
+    kernel = _compiler("codegen.micro_kernels").micro_kernel(target)
+    built = _compiler("codegen.build").build_micro_kernel(kernel, target)
     return f"works ({len(built.object)} bytes of machine code)"

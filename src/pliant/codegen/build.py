@@ -12,12 +12,14 @@ from llvmlite.binding import orcjit
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
-from pliant.codegen.x86.microkernel import MicroKernel
+from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
+from pliant.codegen.microkernel import MatrixKernel
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
-from pliant.loop.stmt import Function
+from pliant.loop.stmt import Function, Invoke, statements
 from pliant.lower.canonical import Spec
 from pliant.runtime.manifest import Site
+from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 
@@ -26,24 +28,35 @@ HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run
 
 @dataclass(frozen=True)
 class Built:
-    """An object file and the checks in its code."""
+    """An object file, the checks in its code, and the micro-kernels that it calls."""
 
     object: bytes
     sites: tuple[Site, ...]
+    calls: tuple[str, ...] = ()
 
 
-def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
-    """The register tile that suits a target: as many accumulators as registers allow, two for the
-    panel's vectors and the rest for broadcasts."""
-    lanes = t.lanes(32)
-    rows = 14 if t.registers == 32 else 6
-    return MicroKernel(lanes, rows, 2, in_order=numerics == "batch_invariant")
+def matmul_intrinsic(t: Target, numerics: str = "fast") -> MatmulIntrinsic:
+    """What the register tile of a target computes in f32."""
+    return _intrinsic(micro_kernel(t, numerics))
+
+
+def target_matmuls(t: Target, numerics: str = "fast") -> tuple[MatmulIntrinsic, ...]:
+    """What the micro-kernels of a target compute: one for every pair of operand types."""
+    return tuple(map(_intrinsic, micro_kernels(t, numerics)))
+
+
+def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
+    """What programs may call on a target."""
+    return tuple(i for mm in target_matmuls(t, numerics) for i in mm.intrinsics)
+
+
+def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
+    return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group)
 
 
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
-    mk = micro_kernel(t, spec.numerics)
-    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
+    mm = matmul_intrinsic(t, spec.numerics)
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 
@@ -60,7 +73,12 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 
 def build_kernel(f: Function, t: Target) -> Built:
     text, sites = kernel_text(f, t)
-    return Built(compile_text(text, t), sites)
+    return Built(compile_text(text, t), sites, micro_kernels_called(f))
+
+
+def micro_kernels_called(f: Function) -> tuple[str, ...]:
+    """Symbols of the micro-kernels that a kernel needs, each once."""
+    return tuple(dict.fromkeys(s.callee for s in statements(f.body) if isinstance(s, Invoke)))
 
 
 def build_host(f: Function, t: Target) -> Built:
@@ -68,8 +86,8 @@ def build_host(f: Function, t: Target) -> Built:
     return Built(compile_text(text, t, level=HOST_LEVEL), sites)
 
 
-def build_micro_kernel(t: Target, numerics: str = "fast") -> Built:
-    return Built(compile_text(micro_kernel(t, numerics).text(), t), ())
+def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
+    return Built(compile_text(mk.text(), t), ())
 
 
 class Image:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 CAP: Final = 1 << 30  # bytes kept; the least recently used go first
 ABANDONED: Final = 60  # seconds after which a temporary file has no writer
@@ -44,7 +44,7 @@ class ObjectCache:
         self.hits = self.misses = 0
         self.problem = ""
 
-    def get(self, key: str) -> tuple[bytes, object] | None:
+    def get(self, key: str) -> tuple[bytes, Any] | None:
         """The entry, or None; a damaged one is removed."""
         if self.folder is None:
             return None

@@ -23,7 +23,7 @@ from pliant.base.spans import Span
 from pliant.graph.function import Binding, Dim, Function, TensorType, Value
 from pliant.graph.operator import Operator, Operators
 from pliant.ir.node import exact
-from pliant.ir.tensor import Compute, Input, Scatter, Tensor, producers
+from pliant.ir.tensor import Compute, Input, Opaque, Scatter, Tensor, producers
 from pliant.sym.expr import Int, IntLike, as_int
 from pliant.sym.facts import Facts
 
@@ -127,9 +127,14 @@ class Builder:
         return self.weight("c", np.asarray(value, dtype.numpy))
 
     def call(
-        self, op: str, *args: Any, span: Span | None = None, name: str = "", **attrs: Any
+        self,
+        op: str,
+        *args: Any,
+        span: Span | None = None,
+        name: str | tuple[str, ...] = "",
+        **attrs: Any,
     ) -> Any:
-        """Apply an operator; its one result, or a tuple of them.
+        """Apply an operator; its one result, or a tuple of them, called `name` if that is free.
 
         Raises InvalidModelError, with the span, when the operands do not fit the definition.
         """
@@ -143,7 +148,8 @@ class Builder:
         except PliantError as error:
             text = str(error)
             raise type(error)(text if text.startswith(where) else where + text) from error
-        outputs = tuple(Value(self._fresh(name or op), t) for t in types)
+        names = name if isinstance(name, tuple) else (name or op,) * len(types)
+        outputs = tuple(Value(self._fresh(n), t) for n, t in zip(names, types, strict=True))
         spans = self.origin if span is None else (span,)
         pairs = tuple(sorted(attrs.items()))
         self._bindings.append(Binding(outputs, op, tuple(args), pairs, spans))
@@ -208,7 +214,7 @@ def requirements(tensors: Sequence[Tensor]) -> tuple[Requirement, ...]:
     """What a definition demands of the sizes, each once."""
     found: dict[Requirement, None] = {}
     for t in producers(tensors):
-        if isinstance(t, Compute | Scatter):
+        if isinstance(t, Compute | Scatter | Opaque):
             found |= dict.fromkeys(t.requires)
     return tuple(found)
 

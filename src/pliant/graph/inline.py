@@ -12,8 +12,9 @@
         h: f32["n"] = main_0(x, p)                   h: f32["n"] = …
         return h                                     return h
 
-A binding whose operator is a function of the module calls it; symbols mean the same in both. A
-weight whose key is "function.value" is a result of that function, which takes no parameters.
+A binding whose operator is a function of the module calls it; symbols mean the same in both. Calls
+of tensor programs stay (`opt.use_programs`). A weight whose key is "function.value" is a result of
+that function, which takes no parameters.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def _inlined(module: Module, name: str, within: tuple[str, ...]) -> Function:
         raise InvalidModelError(f"there is no graph function {name!r} in the module")
     early = {k.partition(".")[0] for _, k in function.weights} & module.functions.keys()
     called = {b.op for b in function.bindings} & module.functions.keys()
+    called = {c for c in called if isinstance(module.functions[c], Function)}
     if not early and not called:
         return function
     inlining = _Inlining(function)

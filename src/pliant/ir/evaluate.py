@@ -22,6 +22,8 @@ from pliant.ir.expr import Axis, Binary, Expr, Reduce
 from pliant.ir.scalars import Array, combine, identity, rounded, running
 from pliant.ir.scope import Scope
 from pliant.ir.tensor import Compute, Input, Opaque, OpaqueOutput, Scan, Scatter, Tensor, producers
+from pliant.sym.expr import as_int
+from pliant.sym.extents import solve_extents
 
 RunProgram = Callable[[Any, list[Array], Mapping[str, int]], None]
 """Runs a loop program on the operands' arrays and then the outputs', which it fills, for the sizes
@@ -74,6 +76,7 @@ def _value(
         case Opaque():
             if run_program is None:
                 raise InvalidModelError(f"{tensor.name}: no interpreter of loop programs was given")
+            check_requirements(tensor.requires, sizes)
             outputs = [
                 np.zeros([d.eval(sizes) for d in shape], dtype.numpy)
                 for dtype, shape in tensor.results
@@ -87,13 +90,13 @@ def _value(
 
 
 def _program_sizes(program: Any, arrays: Sequence[Array]) -> dict[str, int]:
-    """A program's sizes, which its buffers have as extents."""
-    sizes: dict[str, int] = {}
-    for formal, actual in zip(program.buffers, arrays, strict=True):
-        for extent, n in zip(formal.shape, actual.shape, strict=True):
-            if str(extent) in program.sizes:
-                sizes[str(extent)] = n
-    return sizes
+    """A program's sizes, which follow from its buffers' extents."""
+    pairs = [
+        (extent, as_int(n))
+        for formal, actual in zip(program.buffers, arrays, strict=True)
+        for extent, n in zip(formal.shape, actual.shape, strict=True)
+    ]
+    return {name: value.value for name, value in solve_extents(pairs).items()}
 
 
 def check_requirements(requires: Sequence[tuple[Any, Any, str]], sizes: Mapping[str, int]) -> None:

@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, Final
 
 from pliant.base.dtypes import DTYPES, DType, f32, i64
@@ -51,6 +52,7 @@ class Scope:
     sources: dict[str, Any] = field(default_factory=dict)
     scalars: dict[str, DType] = field(default_factory=dict)
     parts: dict[str, Expr] = field(default_factory=dict)
+    extents: dict[str, Int] = field(default_factory=dict)  # of loop variables and iterators
 
     def with_source(self, name: str, source: Any) -> Scope:
         return replace(self, sources={**self.sources, name: source})
@@ -63,22 +65,31 @@ class Scope:
     def with_part(self, name: str, expr: Expr) -> Scope:
         return replace(self, parts={**self.parts, name: expr})
 
+    def with_extents(self, extents: dict[str, Int]) -> Scope:
+        return replace(self, extents={**self.extents, **extents})
+
 
 class Text:
-    """Source text, for errors with their line."""
+    """Source text, for errors with their line: that of `file`, where it begins at line `first`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, file: str = "", first: int = 1) -> None:
         self.lines = text.splitlines()
+        self.file, self.first = file, first
         try:
             self.tree = ast.parse(text)
         except SyntaxError as error:
-            raise ParseError(f"line {error.lineno}: {error.msg}: {error.text or ''}") from error
+            where = self.place(error.lineno or 0)
+            raise ParseError(f"{where}: {error.msg}: {error.text or ''}") from error
+
+    def place(self, line: int) -> str:
+        """How an error names a line of the text."""
+        return f"{self.file}:{line + self.first - 1}" if self.file else f"line {line}"
 
     def error(self, node: ast.AST, message: str) -> ParseError:
         """The error to raise, with the line."""
         line = getattr(node, "lineno", 0)
         shown = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return ParseError(f"line {line}: {message}\n    {shown}")
+        return ParseError(f"{self.place(line)}: {message}\n    {shown}")
 
     def located(self, node: ast.AST, build: Callable[[], Any]) -> Any:
         """The result of `build`; errors of nodes' own checks get the line."""
@@ -215,10 +226,20 @@ class ExprParser:
                 base = _settle(self._value(left), None)
                 if isinstance(base, Index):
                     return Index(base.int_**power)
+                return _binary("pow", base, power)
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
                 return _binary(_OPERATORS[type(operator)], self._value(left), self._value(right))
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                return self._compare(node, left, operator, right)
+            case ast.BinOp(left=left, op=ast.Pow(), right=right):
+                return _binary("pow", self._value(left), self._value(right))
+            case ast.Compare(left=left, ops=operators, comparators=rights):
+                pairs = zip([left, *rights], operators, rights)
+                return _chain("and", [self._compare(node, a, op, b) for a, op, b in pairs])
+            case ast.BoolOp(op=word, values=values):
+                name = "and" if isinstance(word, ast.And) else "or"
+                return _chain(name, [self.expr(v) for v in values])
+            case ast.IfExp(test=test, body=a, orelse=b):
+                x, y = _match_types(self._value(a), self._value(b))
+                return Select(self.expr(test), x, y)
             case ast.Subscript(value=ast.Name(id=name), slice=at):
                 return self._load(node, name, at)
             case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="flat"), slice=at):
@@ -241,7 +262,7 @@ class ExprParser:
             if not isinstance(value, Expr):
                 return -value
             return Index(-value.int_) if isinstance(value, Index) else Unary("neg", value)
-        if isinstance(op, ast.Invert):
+        if isinstance(op, ast.Invert | ast.Not):
             return Unary("not", _settle(value, None))
         raise self.text.error(node, f"{ast.unparse(node)}: no such operator")
 
@@ -351,6 +372,10 @@ def _match_types(a: Expr | Number, b: Expr | Number) -> tuple[Expr, Expr]:
         _settle(a, b.dtype if isinstance(b, Expr) else None),
         _settle(b, a.dtype if isinstance(a, Expr) else None),
     )
+
+
+def _chain(op: str, values: Sequence[Expr]) -> Expr:
+    return reduce(partial(Binary, op), values)
 
 
 def _binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:

@@ -189,14 +189,16 @@ class Opaque(Tensor):
     """Outputs of a loop program given in full (`program` is a `pliant.loop` function).
 
     The program takes the operands' buffers, then the outputs' buffers, in order. Its sizes are its
-    own: each is the extent of some buffer, and has the value that this tensor's dimension has. Not
-    a value by itself: its results are `OpaqueOutput`s.
+    own: they follow from the extents of its buffers, which have the values that this tensor's
+    dimensions have. Not a value by itself: its results are `OpaqueOutput`s. `requires`: as in
+    `Compute`.
     """
 
     label: str
     operands: tuple[Tensor, ...]
     results: tuple[tuple[DType, tuple[Int, ...]], ...]
     program: Any
+    requires: tuple[tuple[Int, Int, str], ...] = ()
 
     @property
     def name(self) -> str:

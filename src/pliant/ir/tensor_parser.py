@@ -95,6 +95,7 @@ class TensorParser:
                     tuple([self.tensor(t) for t in parser.elements(operands)]),
                     tuple([parser.type(r) for r in parser.elements(results)]),
                     self._programs[program],
+                    _requires(parser, options),
                 )
             case "output", [of, ast.Constant(value=int(index))]:
                 whole = self.tensor(of)

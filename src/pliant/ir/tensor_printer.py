@@ -127,7 +127,8 @@ class TensorPrinter:
     def _opaque(self, tensor: Opaque) -> list[str]:
         operands = tuple_text(self._names[t] for t in tensor.operands)
         results = tuple_text(type_text(d, s) for d, s in tensor.results)
-        return [self._program(tensor.program), operands, results]
+        parts = [self._program(tensor.program), operands, results]
+        return parts + ([f"requires={_requires_text(tensor.requires)}"] if tensor.requires else [])
 
     def _program(self, program: Any) -> str:
         if program not in self._names:

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pliant.ir.expr import Expr, Index, Load
+from pliant.ir.expr import Expr, Index
 from pliant.loop.lower_init import reduction_loops
-from pliant.loop.reduction import Update, as_update, combine
+from pliant.loop.reduction import Update, as_update
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, less, subst
-from pliant.loop.stmt import Alloc, Block, Buffer, For, If, Stmt, Store, buffer, seq
+from pliant.loop.stmt import Alloc, Block, Buffer, BufferRef, For, If, Stmt, Store, buffer, seq
 from pliant.loop.threads import THREAD_AXES
 from pliant.sym.expr import Int, const, var
 
@@ -83,16 +83,18 @@ def cross_thread_fault(loops: Sequence[For], block: Block) -> str:
 
 @dataclass(frozen=True)
 class Tree:
-    """What takes the place of the reduction, and the shared memory that it uses."""
+    """What takes the place of the reduction, and the memory that it uses, one buffer a value."""
 
-    shared: Buffer
-    part: Buffer
+    shared: tuple[Buffer, ...]
+    parts: tuple[Buffer, ...]
     own: Stmt  # by each thread, in its own memory
     steps: tuple[Stmt, ...]  # by all threads, one after another
     last: Stmt  # once
 
-    def with_part(self, body: Stmt) -> Stmt:
-        return Alloc(self.part, body)
+    def with_parts(self, body: Stmt) -> Stmt:
+        for part in reversed(self.parts):
+            body = Alloc(part, body)
+        return body
 
 
 def tree(
@@ -101,61 +103,60 @@ def tree(
     """The steps of a reduction. `at` gives each thread axis its variable; `around` are the other
     axes of threads that the reduction is done for, each with its variable and extent."""
     block, update = found.block, found.update
-    dtype, label = update.buffer.dtype, update.buffer.name
-    part = buffer(names.buffer(f"{label}_part"), (1,), dtype, scope="local")
     rows = [n for _, n in around]
-    shared = buffer(names.buffer(f"{label}_tree"), (2, *rows, found.width), dtype, scope="shared")
+    parts, shared = [], []
+    for to in (place.buffer for place in update.places):
+        parts.append(buffer(names.buffer(f"{to.name}_part"), (1,), to.dtype, scope="local"))
+        shape = (2, *rows, found.width)
+        shared.append(buffer(names.buffer(f"{to.name}_tree"), shape, to.dtype, scope="shared"))
     lane: Int = const(0)
     for x in found.threads:
         lane = lane * x.extent + var(at[x.kind])
-    zero = (Index(const(0)),)
+    own = [BufferRef(part, (Index(const(0)),)) for part in parts]
 
-    def place(turn: int, where: Int) -> tuple[Expr, ...]:
-        return tuple(Index(i) for i in (const(turn), *(var(v) for v, _ in around), where))
+    def row(turn: int, where: Int) -> list[BufferRef]:
+        indices = tuple(Index(i) for i in (const(turn), *(var(v) for v, _ in around), where))
+        return [BufferRef(b, indices) for b in shared]
 
     bound = {x.var: var(at[x.kind]) for x in found.threads}
     mine: Stmt = block.replace(
-        name=names.block(f"{block.name}_part"),
-        body=Store(part, zero, combine(update.combiner, Load(part, zero), update.value)),
+        name=names.block(f"{block.name}_part"), body=update.at(own, update.values)
     )
     for x in reversed(found.loops):
         mine = x.replace(body=mine) if x not in found.threads else mine
     mine = subst(mine, bound)
-    steps: list[Stmt] = [Store(shared, place(0, lane), Load(part, zero))]
+    steps: list[Stmt] = [_move(row(0, lane), own)]
     width, turn = found.width, 0
     while width > 1:
         half = (width + 1) // 2
-        here = Load(shared, place(turn, lane))
-        other = Load(shared, place(turn, lane + half))
-        both: Stmt = Store(shared, place(1 - turn, lane), combine(update.combiner, here, other))
+        here, other, next_row = row(turn, lane), row(turn, lane + half), row(1 - turn, lane)
+        both = seq(_move(next_row, here), update.at(next_row, [x.load for x in other]))
         if width % 2:
-            kept = Store(shared, place(1 - turn, lane), here)
-            both = seq(
-                If(less(lane, width - half), both),
-                If(less(width - half - 1, lane), If(less(lane, half), kept)),
-            )
+            kept = If(less(lane, half), _move(next_row, here))
+            both = seq(If(less(lane, width - half), both), If(less(width - half - 1, lane), kept))
             steps.append(both)
         else:
             steps.append(If(less(lane, half), both))
         width, turn = half, 1 - turn
-    total = Load(shared, place(turn, const(0)))
-    return Tree(
-        shared, part, seq(Store(part, zero, update.identity), mine), tuple(steps),
-        _last(found, total),
-    )  # fmt: skip
+    total = [x.load for x in row(turn, const(0))]
+    start = seq(update.start(own), mine)
+    return Tree(tuple(shared), tuple(parts), start, tuple(steps), _last(found, total))
 
 
-def _last(found: CrossThread, total: Expr) -> Block:
+def _move(to: Sequence[BufferRef], values: Sequence[BufferRef]) -> Stmt:
+    return seq(*(Store(t.buffer, t.indices, v.load) for t, v in zip(to, values, strict=True)))
+
+
+def _last(found: CrossThread, total: Sequence[Expr]) -> Block:
     """The block that puts the total to what the reduction began with."""
     block, update = found.block, found.update
     gone = {x.var for x in found.loops}
     own = {i.var: b for i, b in zip(block.iters, block.bindings, strict=True)}
     kept = [k for k, i in enumerate(block.iters) if i.kind != "R"]
-    here = Load(update.buffer, update.indices)
     where = [c for c in conjuncts(block.where) if not int_names(subst(c, own)) & gone]
     return block.replace(
         iters=tuple(block.iters[k] for k in kept),
         bindings=tuple(block.bindings[k] for k in kept),
-        body=Store(update.buffer, update.indices, combine(update.combiner, here, total)),
+        body=update.at(update.places, total),
         where=conjoin(where),
     )

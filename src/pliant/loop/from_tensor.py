@@ -18,7 +18,7 @@ from typing import Any
 
 from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError
-from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, Unary
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -30,12 +30,14 @@ from pliant.ir.tensor import (
     Tensor,
     producers,
 )
-from pliant.loop.reduction import combine, identity
+from pliant.loop.reduction import best_of, combine, identity
 from pliant.loop.rewrite import Names, copy_of, subst
 from pliant.loop.stmt import (
     Alloc,
     Block,
     Buffer,
+    BufferRef,
+    Combine,
     Function,
     If,
     Iter,
@@ -47,6 +49,7 @@ from pliant.loop.stmt import (
     seq,
 )
 from pliant.sym.expr import Int, IntLike, as_int, var
+from pliant.sym.extents import solve_extents
 
 Layouts = Mapping[Tensor, tuple[Int, ...]]
 SCATTER_OP = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -143,28 +146,15 @@ class _Lowering:
     def _arg_best(
         self, r: Reduce, nest: _Nest, out: Buffer, at: tuple[Expr, ...], value: Expr
     ) -> Stmt:
-        """Position and value of the best so far: NaN beats numbers, then value, then position.
-        Written so that any order gives the same."""
+        """Position and value of the best so far."""
         best = self._scratch(out.name + "_best", out.shape, value.dtype)
-        (axis,) = r.axes
-        (here,) = nest.at(r.axes)
-        old = Load(best, at)
-        largest = r.combiner == "argmax"
-        better: Expr = Binary("lt", old, value) if largest else Binary("lt", value, old)
-        tie: Expr = Binary("eq", value, old)
-        if value.dtype.is_float:
-            nan, old_nan = Unary("isnan", value), Unary("isnan", old)
-            better = better | (nan & ~old_nan)
-            tie = tie | (nan & old_nan)
-        first = better | (tie & Binary("lt", here, Load(out, at)))
-        empty = identity("max" if largest else "min", value.dtype)
-        body = seq(
-            Store(out, at, Select(first, here, Load(out, at))),
-            Store(best, at, Select(better, value, old)),
-        )
+        (axis,), (here,) = r.axes, nest.at(r.axes)
+        by = best_of(r.combiner, value.dtype)
+        targets = BufferRef(best, at), BufferRef(out, at)
         # Past the last position, so that the first of all wins even when all are -inf.
-        init = seq(Store(out, at, Index(axis.extent)), Store(best, at, empty))
-        return nest.block(body, init, notes=(("reduction", r.combiner),))
+        start = by.identity[0], Index(axis.extent)
+        init = seq(*(Store(t.buffer, at, v) for t, v in zip(targets, start, strict=True)))
+        return nest.block(Combine(by, targets, (value, here)), init)
 
     def _scan(self, t: Scan) -> Stmt:
         kinds = [(a, "O" if k == t.along else "S") for k, a in enumerate(t.axes)]
@@ -210,11 +200,12 @@ class _Lowering:
         results = [self.of(OpaqueOutput(t, k)) for k in range(len(t.results))]
         actual = [*(self.of(o) for o in t.operands), *results]
         body, _ = copy_of(program.body, self.names, "")
-        given: dict[str, IntLike] = {}
-        for formal, real in zip(program.buffers, actual, strict=True):
-            for want, have in zip(formal.shape, real.shape, strict=True):
-                free = [n for n in program.sizes if want is var(n) and n not in given]
-                given |= dict.fromkeys(free, have)
+        pairs = [
+            pair
+            for formal, real in zip(program.buffers, actual, strict=True)
+            for pair in zip(formal.shape, real.shape, strict=True)
+        ]
+        given: dict[str, IntLike] = dict(solve_extents(pairs))
         body = subst(body, given)
         table: dict[Node, Any] = {
             subst(formal, given): real for formal, real in zip(program.buffers, actual, strict=True)
@@ -250,12 +241,10 @@ class _Nest:
         sizes: dict[str, IntLike] = {a: var(i) for a, i in self.iters.items()}
         return _lower_expr(body, sizes | dict(places or {}), self.owner.of)
 
-    def block(
-        self, body: Stmt, init: Stmt | None = None, notes: tuple[tuple[str, Any], ...] = ()
-    ) -> Stmt:
+    def block(self, body: Stmt, init: Stmt | None = None) -> Stmt:
         around = {a.var: var(v) for (a, _), v in zip(self.axes, self.loops, strict=True)}
         iters = tuple(Iter(self.iters[a.var], a.extent.subs(around), k) for a, k in self.axes)
-        made = Block(self.name, iters, tuple(map(var, self.loops)), body, init, None, notes)
+        made = Block(self.name, iters, tuple(map(var, self.loops)), body, init)
         extents = [a.extent.subs(around) for a, _ in self.axes]
         return for_(list(zip(self.loops, extents, strict=True)), made)
 

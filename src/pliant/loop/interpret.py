@@ -33,6 +33,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     Function,
@@ -202,6 +203,8 @@ class Translator:
                 return self._seq([self.statement(s) for s in stmts])
             case Store():
                 return self._store(stmt)
+            case Combine():
+                return self._combine(stmt)
             case For():
                 return self._for(stmt)
             case Block():
@@ -270,6 +273,26 @@ class Translator:
             place.stored += 1
             at = address_of(buffer, place, tuple([p(env) for p in positions]))
             place.memory.flat[at] = new
+
+        return run
+
+    def _combine(self, stmt: Combine) -> Run:
+        targets, values = stmt.targets, [self._value(v) for v in stmt.values]
+        old = [self._value(t.load) for t in targets]
+        places = [[self._evaluator.position(i) for i in t.indices] for t in targets]
+        results = [self._value(r) for r in stmt.reducer.results]
+        parameters = stmt.reducer.parameters
+
+        def run(env: Env) -> None:
+            inner = Env()
+            for p, v in zip(parameters, (*old, *values), strict=True):
+                inner[p.name] = int(v(env)) if p.type is i64 else v(env)
+            made = [r(inner) for r in results]
+            for target, at, new in zip(targets, places, made, strict=True):
+                place = self._place(target.buffer)
+                place.stored += 1
+                address = address_of(target.buffer, place, tuple([p(env) for p in at]))
+                place.memory.flat[address] = new
 
         return run
 

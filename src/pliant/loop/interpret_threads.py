@@ -37,6 +37,8 @@ from pliant.loop.stmt import (
     Barrier,
     Block,
     Buffer,
+    BufferRef,
+    Combine,
     Flat,
     For,
     Function,
@@ -385,15 +387,23 @@ class _Threads(Translator):
         return load
 
     def _store(self, stmt: Store) -> Run:
-        write, buffer = super()._store(stmt), stmt.buffer
-        positions = [self._evaluator.position(i) for i in stmt.indices]
+        return self._seen(super()._store(stmt), [BufferRef(stmt.buffer, stmt.indices)])
+
+    def _combine(self, stmt: Combine) -> Run:
+        return self._seen(super()._combine(stmt), stmt.targets)
+
+    def _seen(self, write: Run, targets: Sequence[BufferRef]) -> Run:
+        """`write`, which writes the targets, and a note of that."""
+        positions = [[self._evaluator.position(i) for i in t.indices] for t in targets]
 
         def run(env: Env) -> None:
             write(env)
-            if self._now is not None and _is_seen(buffer):
-                place, at = self._place(buffer), tuple([p(env) for p in positions])
-                address = address_of(buffer, place, at)
-                self._use(self._now, buffer, place, address, at, write=True)
+            for target, where in zip(targets, positions, strict=True):
+                buffer = target.buffer
+                if self._now is not None and _is_seen(buffer):
+                    place, at = self._place(buffer), tuple([p(env) for p in where])
+                    address = address_of(buffer, place, at)
+                    self._use(self._now, buffer, place, address, at, write=True)
 
         return run
 

@@ -27,7 +27,7 @@ from pliant.loop.rewrite import (
     replace_at,
     subst,
 )
-from pliant.loop.stmt import Alloc, Block, For, Function, If, Let, Stmt, Store, seq, statements
+from pliant.loop.stmt import Alloc, Block, For, Function, If, Let, Stmt, seq, statements, stored
 from pliant.sym.expr import IntLike
 
 
@@ -64,7 +64,7 @@ def separate_init(path: Sequence[Stmt], at: int, names: Names) -> Stmt:
     `path[at]`, for all data parallel loops from there on. Raises CannotSeparateError."""
     block = path[-1]
     assert isinstance(block, Block) and block.init is not None
-    started = {s.buffer for s in statements(block.init) if isinstance(s, Store)}
+    started = {place.buffer for place in stored(block.init)}
     for s in path[at:-1]:
         if isinstance(s, Block):
             raise CannotSeparateError(f"block {s.name} is in between")

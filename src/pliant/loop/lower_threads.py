@@ -182,23 +182,23 @@ class _Function:
 
     def _together(self, r: CrossThread, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """A reduction over threads."""
-        own = private_axes(r.update.buffer.scope)
-        if any(x.kind in own for x in r.threads):
-            raise self.refuse(
-                f"threads reduce together in block {r.block.name} into {r.update.buffer.name}, "
-                f"which is in {r.update.buffer.scope} memory that each has for itself"
-            )
+        for to in (place.buffer for place in r.update.places):
+            if any(x.kind in private_axes(to.scope) for x in r.threads):
+                raise self.refuse(
+                    f"threads reduce together in block {r.block.name} into {to.name}, "
+                    f"which is in {to.scope} memory that each has for itself"
+                )
         at = {axis: loop.var for axis, loop in found.nest.items()}
         around = [(x.var, x.extent) for a, x in found.nest.items() if a in bound]
         parts = tree(r, at, around, self.names)
-        found.shared.append(parts.shared)
-        found.homes[parts.shared] = frozenset()
+        found.shared += parts.shared
         inside = bound | {x.kind for x in r.threads}
-        found.homes[parts.part] = inside
+        found.homes |= dict.fromkeys(parts.shared, frozenset[str]())
+        found.homes |= dict.fromkeys(parts.parts, inside)
         work = [self._own(parts.own, found, inside, loops)]
         work += [self.statement(x, found, inside, loops) for x in parts.steps]
         work.append(self.statement(parts.last, found, bound, loops))
-        return parts.with_part(seq(*work))
+        return parts.with_parts(seq(*work))
 
     def _own(self, s: Stmt, found: Launch, bound: frozenset[str], loops: Loops) -> Stmt:
         """What each thread does for itself in a reduction: nothing to be changed."""

@@ -1,9 +1,21 @@
-"""Text of loop programs back to the same objects: the inverse of `printer`."""
+"""Text of loop programs back to the same objects: the inverse of `printer`.
+
+What people write may be shorter than what is printed:
+
+    y[i] += x[i, r]                     y[i] = y[i] + x[i, r]
+    a if c else b,  c and d,  not c     select(c, a, b), c & d, ~c
+    0 <= i < n                          (0 <= i) & (i < n)
+    for i in range(n):                  for i in grid(n):
+    with block("t", S(i), R(r)):        with block("t", S(i, n), R(r, k)) as (vi, vr):
+
+A block without names for its iterators names them after the loops that they are bound to, and an
+iterator bound to a loop has its extent where none is written.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pliant.base.dtypes import DType
@@ -11,6 +23,8 @@ from pliant.ir.expr import Expr, Var, as_expr
 from pliant.ir.node import Node
 from pliant.ir.parser import ExprParser, Scope, Text
 from pliant.loop.printer import LEVEL_WORDS, LOOP_WORDS
+from pliant.loop.reducer import Reducer, parameter
+from pliant.loop.rewrite import subst
 from pliant.loop.stmt import (
     Alloc,
     Barrier,
@@ -18,6 +32,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Combine,
     For,
     Function,
     If,
@@ -31,7 +46,7 @@ from pliant.loop.stmt import (
     While,
     compact_strides,
 )  # fmt: skip
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, var
 
 _LOOP_KINDS: Final = {word: kind for kind, word in LOOP_WORDS.items()}
 _LEVELS: Final = {"loop": (), **{word: (note,) for note, word in LEVEL_WORDS.items()}}
@@ -71,8 +86,15 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
                 notes = parser.pairs(option.value)
             case _:
                 raise text.error(node, f"no option {option.arg!r}")
+    buffers, sizes = parameters(text, node)
+    body = suite(text, node.body, buffers)
+    return Function(name, buffers, sizes, body, (*_LEVELS[word], *notes))
+
+
+def parameters(text: Text, node: ast.FunctionDef) -> tuple[tuple[Buffer, ...], tuple[str, ...]]:
+    """The buffers that a definition takes, and its sizes."""
+    parser = ExprParser(text, Scope())
     buffers: list[Buffer] = []
-    sources: dict[str, Any] = {}
     sizes: list[str] = []
     for arg in node.args.args:
         if arg.annotation is None:
@@ -81,10 +103,50 @@ def _function(text: Text, node: ast.FunctionDef) -> Function:
             sizes.append(arg.arg)
         else:
             buffers.append(_buffer(parser, arg.arg, arg.annotation, "buffer", "param"))
-            sources[arg.arg] = buffers[-1]
-    scope = Scope(sources)
-    body = _Suite(text).suite(node.body, scope)
-    return Function(name, tuple(buffers), tuple(sizes), body, (*_LEVELS[word], *notes))
+    return tuple(buffers), tuple(sizes)
+
+
+def suite(text: Text, nodes: list[ast.stmt], buffers: tuple[Buffer, ...]) -> Stmt:
+    """The body of a definition that takes these buffers, with the reducers that it defines."""
+    reducers = [s for s in nodes if isinstance(s, ast.FunctionDef)]
+    defined = {s.name: text.located(s, lambda s=s: _reducer(text, s)) for s in reducers}  # type: ignore[misc]
+    rest = [s for s in nodes if s not in reducers]
+    return _Suite(text, defined).suite(rest, Scope({b.name: b for b in buffers}))
+
+
+def _reducer(text: Text, node: ast.FunctionDef) -> Reducer:
+    """`@reducer(identity…) def name(a0: f32, …, b0: f32, …): return result, …`."""
+    start: list[ast.expr] = []
+    match node.decorator_list:
+        case [ast.Call(func=ast.Name(id="reducer"), args=start, keywords=[])]:
+            pass
+        case _:
+            raise text.error(node, "a function inside a program is a @reducer(identity…)")
+    plain = ExprParser(text, Scope())
+    args = node.args.args
+    if len(args) != 2 * len(start) or any(a.annotation is None for a in args):
+        raise text.error(node, f"{len(start)} values take {2 * len(start)} parameters with types")
+    types = [plain.dtype(a.annotation) for a in args if a.annotation is not None]
+    identity = tuple(plain.expr(v, t) for v, t in zip(start, types[: len(start)], strict=True))
+    names = [f"_{side}{k}" for side in "ab" for k in range(len(start))]
+    parts = {a.arg: parameter(Var(n, t)) for a, n, t in zip(args, names, types, strict=True)}
+    scope = Scope(parts=parts)
+    *lets, last = node.body
+    for line in lets:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                scope = scope.with_part(name, ExprParser(text, scope).expr(value))
+            case ast.Expr(value=ast.Constant(value=str())):
+                continue
+            case _:
+                raise text.error(line, "a reducer names values and returns some")
+    if not isinstance(last, ast.Return) or last.value is None:
+        raise text.error(last, "a reducer ends with return")
+    results = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    parser = ExprParser(text, scope)
+    wanted = [*types[: len(start)], *[None] * len(results)]
+    pairs = zip(results, wanted, strict=False)
+    return Reducer(node.name, tuple(parser.expr(r, t) for r, t in pairs), identity)
 
 
 def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str) -> Buffer:
@@ -112,14 +174,20 @@ def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str
     return Buffer(name, dtype, shape, strides, scope, align)
 
 
+_REFUSED: Final[dict[type[ast.stmt], str]] = {
+    ast.Return: "not a statement: a program gives nothing back, it stores into its parameters",
+    ast.Break: "not a statement: a loop runs to its end; use `while`",
+    ast.Continue: "not a statement: use `if`",
+}
+
 Wrap = Callable[[Stmt], Stmt]
 
 
 class _Suite:
     """Statements of one text."""
 
-    def __init__(self, text: Text) -> None:
-        self.text = text
+    def __init__(self, text: Text, reducers: Mapping[str, Reducer]) -> None:
+        self.text, self.reducers = text, reducers
 
     def suite(self, nodes: list[ast.stmt], scope: Scope) -> Stmt:
         """A suite. What opens a scope (alloc, let) takes all that follows as its body."""
@@ -171,12 +239,26 @@ class _Suite:
         match node:
             case ast.Pass():
                 return Nop()
+            case ast.Assign(
+                targets=[target], value=ast.Call(func=ast.Name(id=name), args=args, keywords=[])
+            ) if name in self.reducers:
+                return self._combine(node, target, self.reducers[name], args, scope)
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=at)]):
                 buffer = self._buffer_named(node, name, scope)
                 value = parser.expr(node.value, buffer.dtype)
                 return Store(buffer, tuple(parser.indices(at)), value)
-            case ast.For(target=target, iter=ast.Call() as loops, body=body):
-                return self._for(target, loops, self.suite(body, scope), parser)
+            case ast.AugAssign(
+                target=ast.Subscript(value=ast.Name(id=name) as place, slice=at),
+                op=operator,
+                value=operand,
+            ):
+                buffer = self._buffer_named(node, name, scope)
+                old = ast.copy_location(ast.Subscript(place, at, ast.Load()), node)
+                new = ast.copy_location(ast.BinOp(old, operator, operand), node)
+                value = parser.expr(new, buffer.dtype)
+                return Store(buffer, tuple(parser.indices(at)), value)
+            case ast.For(target=target, iter=ast.Call() as loops, body=body, orelse=[]):
+                return self._for(target, loops, body, scope)
             case ast.With(
                 items=[ast.withitem(context_expr=ast.Call() as what, optional_vars=names)]
             ):
@@ -194,22 +276,46 @@ class _Suite:
                 if callee == "invoke":
                     callee, args = parser.string(args[0]), args[1:]
                 return Invoke(callee, tuple([self._argument(a, parser) for a in args]))
-        raise self.text.error(node, "not a statement")
+        raise self.text.error(node, _REFUSED.get(type(node), "not a statement"))
 
-    def _for(self, target: ast.expr, loops: ast.Call, body: Stmt, parser: ExprParser) -> Stmt:
+    def _combine(
+        self, node: ast.stmt, target: ast.expr, by: Reducer, args: list[ast.expr], scope: Scope
+    ) -> Stmt:
+        parser, count = ExprParser(self.text, scope), len(by.types)
+        places = target.elts if isinstance(target, ast.Tuple) else [target]
+        targets = []
+        for place in places:
+            if not (isinstance(place, ast.Subscript) and isinstance(place.value, ast.Name)):
+                raise self.text.error(node, f"{ast.unparse(place)} is no element of a buffer")
+            buffer = self._buffer_named(node, place.value.id, scope)
+            targets.append(BufferRef(buffer, tuple(parser.indices(place.slice))))
+        if len(places) != count or len(args) != 2 * count:
+            raise self.text.error(node, f"{by.name} is for {count} elements and as many values")
+        old = [parser.expr(a) for a in args[:count]]
+        if old != [t.load for t in targets]:
+            raise self.text.error(node, f"the first {count} values are those of the targets")
+        pairs = zip(args[count:], by.types, strict=True)
+        return Combine(by, tuple(targets), tuple([parser.expr(a, t) for a, t in pairs]))
+
+    def _for(self, target: ast.expr, loops: ast.Call, nodes: list[ast.stmt], scope: Scope) -> Stmt:
+        parser = ExprParser(self.text, scope)
         word = _called(loops)
         options = {k.arg: k.value for k in loops.keywords}
         if word == "each" and "kind" in options:
             kind = parser.string(options["kind"])
         elif word in _LOOP_KINDS:
             kind = _LOOP_KINDS[word]
+        elif word == "range" and len(loops.args) == 1:
+            kind = _LOOP_KINDS["grid"]
         else:
             raise self.text.error(loops, f"no kind of loop {word!r}")
         names = self._names(target)
         if len(names) != len(loops.args):
             raise self.text.error(loops, f"{len(names)} variables for {len(loops.args)} extents")
-        for name, extent in reversed(list(zip(names, loops.args, strict=True))):
-            body = For(name, parser.integer(extent), body, kind)
+        extents = list(zip(names, map(parser.integer, loops.args), strict=True))
+        body = self.suite(nodes, scope.with_extents(dict(extents)))
+        for name, extent in reversed(extents):
+            body = For(name, extent, body, kind)
         if "notes" in options and isinstance(body, For):
             return body.replace(notes=parser.pairs(options["notes"]))
         return body
@@ -248,20 +354,9 @@ class _Suite:
 
     def _block(self, node: ast.With, what: ast.Call, names: ast.expr | None, scope: Scope) -> Stmt:
         parser = ExprParser(self.text, scope)
-        variables = [] if names is None else self._names(names)
-        if len(variables) != len(what.args) - 1:
-            raise self.text.error(node, f"{len(what.args) - 1} iterators, {len(variables)} names")
-        iters: list[Iter] = []
-        bindings: list[Int] = []
-        for name, arg in zip(variables, what.args[1:], strict=True):
-            match arg:
-                case ast.Call(func=ast.Name(id=kind), args=[binding, extent], keywords=[]):
-                    iters.append(Iter(name, parser.integer(extent), kind))
-                    bindings.append(parser.integer(binding))
-                case _:
-                    raise self.text.error(
-                        node, f"{ast.unparse(arg)} is no iterator: S(binding, extent)"
-                    )
+        if not what.args:
+            raise self.text.error(node, "a block has a name")
+        iters, bindings = self._iterators(node, what.args[1:], names, scope)
         options: dict[str, Any] = {}
         for option in what.keywords:
             match option.arg:
@@ -274,14 +369,56 @@ class _Suite:
                     options["spans"] = tuple([parser.span(s) for s in spans])
                 case _:
                     raise self.text.error(node, f"a block has no {option.arg!r}")
+        inner = scope.with_extents({i.var: i.extent for i in iters})
         body = node.body
         match body:
             case [ast.With(items=[ast.withitem(context_expr=ast.Call() as first)]) as init, *rest]:
                 if _called(first) == "init":
-                    options["init"] = self.suite(init.body, scope)
+                    options["init"] = self.suite(init.body, inner)
                     body = rest
-        block = self.suite(body, scope)
+        block = self.suite(body, inner)
+        if names is None:  # written in terms of the loops
+            own = {str(b): var(i.var) for i, b in zip(iters, bindings, strict=True)}
+            block = subst(block, own)
+            if "init" in options:
+                options["init"] = subst(options["init"], own)
         return Block(parser.string(what.args[0]), tuple(iters), tuple(bindings), block, **options)
+
+    def _iterators(
+        self, node: ast.With, args: list[ast.expr], names: ast.expr | None, scope: Scope
+    ) -> tuple[list[Iter], list[Int]]:
+        """The iterators of a block and what they are bound to."""
+        parser = ExprParser(self.text, scope)
+        variables = [f"v{ast.unparse(a.args[0])}" if isinstance(a, ast.Call) and a.args else ""
+                     for a in args] if names is None else self._names(names)  # fmt: skip
+        if len(variables) != len(args):
+            raise self.text.error(node, f"{len(args)} iterators, {len(variables)} names")
+        iters: list[Iter] = []
+        bindings: list[Int] = []
+        for name, arg in zip(variables, args, strict=True):
+            match arg:
+                case ast.Call(func=ast.Name(id=kind), args=[binding, *more], keywords=[]) if (
+                    len(more) < 2
+                ):
+                    bound = parser.integer(binding)
+                    extent = parser.integer(more[0]) if more else scope.extents.get(str(bound))
+                case _:
+                    raise self.text.error(
+                        node, f"{ast.unparse(arg)} is no iterator: S(binding, extent)"
+                    )
+            if extent is None:
+                raise self.text.error(
+                    node, f"{ast.unparse(arg)} needs an extent: {bound} is no loop around the block"
+                )
+            if names is None and str(bound) not in scope.extents:
+                raise self.text.error(
+                    node, f"{ast.unparse(arg)} needs a name (`as`): {bound} is no loop"
+                )
+            while names is None and name in scope.extents:
+                name += "_"
+            iters.append(Iter(name, extent, kind))
+            bindings.append(bound)
+        return iters, bindings
 
     def _check(self, call: ast.Call, parser: ExprParser) -> Stmt:
         error = "ShapeError"

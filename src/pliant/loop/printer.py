@@ -9,6 +9,18 @@
                         y[i] = 0.0
                     y[i] = y[i] + x[i, r]
 
+A reducer is defined first, and used like a function of what is there and what comes in:
+
+    @loop
+    def best(x: f32["n"], v: f32[()], at: i64[()], n: i64):
+        @reducer(-inf, 9223372036854775807)
+        def argmax_f32(_a0: f32, _a1: i64, _b0: f32, _b1: i64):
+            …
+            return select(_e0, _b0, _a0), select(_e0, _b1, _a1)
+        for a in grid(n):
+            with block("best", R(a, n)) as (r,):
+                v[()], at[()] = argmax_f32(v[()], at[()], x[r], r)
+
 `S(a, n)` is an iterator of extent n bound to a. `acc = alloc(f32[4], scope="register")` and
 `m: i64 = n + 3` live to the end of their suite; where that would be too long they are written
 `with alloc(…) as acc:` and `with let(i64, …) as m:`. A loop bound to a thread axis is
@@ -23,6 +35,7 @@ from typing import Any, Final, TypeGuard
 from pliant.base.dtypes import DType, i64
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr, Index
+from pliant.ir.node import Node
 from pliant.ir.printer import (
     as_name,
     dims_text,
@@ -35,6 +48,7 @@ from pliant.ir.printer import (
     tuple_text,
     type_text,
 )  # fmt: skip
+from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
     Barrier,
@@ -42,6 +56,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     Function,
@@ -54,6 +69,7 @@ from pliant.loop.stmt import (
     Store,
     While,
     compact_strides,
+    statements,
 )  # fmt: skip
 from pliant.loop.threads import AXES, DEVICE_NOTE
 from pliant.sym.expr import as_int
@@ -80,8 +96,8 @@ def statement_text(stmt: Stmt) -> str:
     return "\n".join(printer.lines)
 
 
-def statement_lines(function: Function) -> tuple[list[str], dict[Stmt, int]]:
-    """The text by lines, and the line (from 0) where each statement begins first."""
+def statement_lines(function: Function) -> tuple[list[str], dict[Node, int]]:
+    """The text by lines, and the line (from 0) where each statement and reducer begins first."""
     printer = _Printer()
     return printer.function(function, None), printer.places
 
@@ -89,7 +105,8 @@ def statement_lines(function: Function) -> tuple[list[str], dict[Stmt, int]]:
 class _Printer:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.places: dict[Stmt, int] = {}
+        self.places: dict[Node, int] = {}
+        self._reducers: dict[str, Reducer] = {}
         self._scalars: dict[str, DType] = {}
         self._parts = 0
         self._names: dict[Buffer, str] = {}
@@ -106,6 +123,9 @@ class _Printer:
         params += [f"{s}: i64" for s in function.sizes]
         self.lines.append(f"@{word}({', '.join(options)})" if options else f"@{word}")
         self.lines.append(f"def {name or function.name}({', '.join(params)}):")
+        for stmt in statements(function.body):
+            if isinstance(stmt, Combine):
+                self._reducer(stmt.reducer)
         self.suite(function.body, 1)
         return self.lines
 
@@ -146,6 +166,8 @@ class _Printer:
             case Store(buffer, indices, value):
                 at = self._at(buffer, indices, level)
                 self._line(level, f"{at} = {self._expr(value, level, buffer.dtype)}")
+            case Combine():
+                self._combine(stmt, level)
             case Seq():
                 self._line(level, "with sequence():")
                 for each in stmt.stmts:
@@ -177,6 +199,29 @@ class _Printer:
                 self._line(level, f"{callee}({', '.join(parts)})")
             case _:
                 raise InvalidModelError(f"cannot print {type(stmt).__name__}")
+
+    def _reducer(self, by: Reducer) -> None:
+        """The definition, if it is not there yet."""
+        if self._reducers.setdefault(by.name, by) is not by:
+            raise InvalidModelError(f"two reducers are called {by.name}")
+        if by in self.places:
+            return
+        if not is_name(by.name):
+            raise InvalidModelError(f"{by.name!r} cannot name a reducer")
+        self.places[by] = len(self.lines)
+        start = [expr_text(v, type=v.dtype)[1] for v in by.identity]
+        self._line(1, f"@reducer({', '.join(start)})")
+        params = [f"{p.name}: {p.type}" for p in by.parameters]
+        self._line(1, f"def {by.name}({', '.join(params)}):")
+        hidden, self._scalars = self._scalars, {p.name: p.type for p in by.parameters}
+        results = [self._expr(r, 2, r.dtype) for r in by.results]
+        self._line(2, f"return {', '.join(results)}")
+        self._scalars = hidden
+
+    def _combine(self, stmt: Combine, level: int) -> None:
+        places = ", ".join(self._at(t.buffer, t.indices, level) for t in stmt.targets)
+        values = ", ".join(self._expr(v, level, v.dtype) for v in stmt.values)
+        self._line(level, f"{places} = {stmt.reducer.name}({places}, {values})")
 
     def _for(self, stmt: For, level: int) -> None:
         names, extents, body, kind = [stmt.var], [stmt.extent], stmt.body, stmt.kind

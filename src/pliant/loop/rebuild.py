@@ -35,11 +35,10 @@ def _rebuild(x: Int, values: Mapping[str, Expr]) -> Expr:
         return Index(x)
     terms: list[Expr] = []
     for coefficient, factors in x.terms():
-        product: Expr = as_expr(coefficient)
-        for atom, power in factors:
-            for _ in range(power):
-                product = product * _rebuild_atom(atom, values)
-        terms.append(product)
+        parts = [_rebuild_atom(atom, values) for atom, power in factors for _ in range(power)]
+        if coefficient != 1 or not parts:
+            parts.insert(0, as_expr(coefficient))
+        terms.append(reduce(lambda a, b: a * b, parts))
     return reduce(lambda a, b: a + b, terms)
 
 

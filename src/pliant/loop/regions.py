@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node
-from pliant.loop.reduction import is_commutative
+from pliant.loop.reduction import as_update
 from pliant.loop.rewrite import conjuncts, subst
 from pliant.loop.stmt import (
     Alloc,
@@ -21,6 +21,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     If,
@@ -31,6 +32,7 @@ from pliant.loop.stmt import (
     Store,
     While,
     statements,
+    stored,
 )
 from pliant.sym.expr import Int, IntLike
 
@@ -94,6 +96,13 @@ class _Walk:
                 for e in (*s.indices, s.value):
                     yield from self.expr(e, c)
                 yield self.access(s.buffer, s.indices, True, c)
+            case Combine():
+                for t in s.targets:
+                    yield from self.expr(t.load, c)
+                for e in s.values:
+                    yield from self.expr(e, c)
+                for t in s.targets:
+                    yield self.access(t.buffer, t.indices, True, c)
             case Alloc():
                 yield from self.statement(s.body, replace(c, locals=c.locals | {s.buffer}))
             case Let():
@@ -130,8 +139,8 @@ class _Walk:
         for w in where:
             yield from self.expr(w, c)
         own = frozenset[Buffer]()
-        if any(i.kind == "R" for i in s.iters) and is_commutative(s):
-            own = frozenset(x.buffer for x in _stores(s.body))
+        if any(i.kind == "R" for i in s.iters) and as_update(s) is not None:
+            own = frozenset(x.buffer for x in stored(s.body))
         inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
         if s.init is not None:
             yield from self.statement(subst(s.init, given), inner)
@@ -197,14 +206,6 @@ def _of_block(s: Block) -> tuple[Access, ...]:
 @lru_cache(4096)
 def _calls(s: Block) -> bool:
     return any(isinstance(x, Invoke) for x in statements(s))
-
-
-def _stores(s: Stmt) -> Iterator[Store]:
-    if isinstance(s, Store):
-        yield s
-    for child in s.children():
-        if isinstance(child, Stmt):
-            yield from _stores(child)
 
 
 def bindings_of(block: Block) -> Mapping[str, IntLike]:

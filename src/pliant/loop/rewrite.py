@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pliant.base.dtypes import boolean, i64
 from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Unary, Var, const
 from pliant.ir.node import Node, transform
+from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -273,7 +274,7 @@ def ints_in(root: Node) -> Iterator[Int]:
     while stack:
         node = stack.pop()
         match node:
-            case Buffer():
+            case Buffer() | Reducer():  # a reducer's names are its own
                 continue
             case Index():
                 yield node.int_

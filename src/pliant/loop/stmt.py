@@ -3,6 +3,7 @@
     For         0 <= var < extent; serial, parallel, vectorized, unrolled or bound to a thread axis
     Block       an isolated computation with a signature: iterators bound to loop expressions
     Store       buffer[indices] = value
+    Combine     several elements, at once, become what a reducer makes of them and of new values
     Seq         one after the other
     Alloc       a buffer that lives in `body`
     Let         a scalar (or, of type i64, a size usable in symbolic integers) that lives in `body`
@@ -34,12 +35,13 @@ from pliant.base.errors import InvalidModelError
 from pliant.base.spans import Span
 from pliant.ir.expr import Expr, Index, Load, Var, as_expr
 from pliant.ir.node import Node, exact
-from pliant.sym.expr import Int, IntLike, as_int
+from pliant.loop.reducer import Reducer
+from pliant.sym.expr import Int, IntLike, as_int, maximum
 
 __all__ = [
-    "Alloc", "Barrier", "Block", "Buffer", "BufferRef", "Check", "Flat", "For", "Function", "If",
-    "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer", "compact_strides",
-    "for_", "seq",
+    "Alloc", "Barrier", "Block", "Buffer", "BufferRef", "Check", "Combine", "Flat", "For",
+    "Function", "If", "Invoke", "Iter", "Let", "Nop", "Seq", "Stmt", "Store", "While", "buffer",
+    "compact_strides", "for_", "seq", "statements", "stored",
 ]  # fmt: skip
 
 LoopKind = Literal[
@@ -80,6 +82,16 @@ class Buffer(Node):
         return len(self.shape)
 
     @property
+    def room(self) -> Int:
+        """How many elements of memory it takes, from its first one on."""
+        if self.strides == compact_strides(self.shape):
+            count = as_int(1)
+            for extent in self.shape:
+                count = count * extent
+            return count
+        return maximum(*self.flat.shape, 0)  # less than nothing where an extent is 0
+
+    @property
     def flat(self) -> Flat:
         """The same memory, to be read by element offset."""
         return Flat(self)
@@ -115,10 +127,15 @@ class Flat(Node):
 
 
 class BufferRef(Node):
-    """The address of an element, to hand to a kernel or intrinsic."""
+    """The place of an element: what a kernel or intrinsic is handed, or a `Combine` stores to."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+
+    @property
+    def load(self) -> Load:
+        """What is there."""
+        return Load(self.buffer, self.indices)
 
 
 class Stmt(Node):
@@ -182,6 +199,30 @@ class Store(Stmt):
             raise InvalidModelError(
                 f"store of {self.value.dtype} to {self.buffer.name}: {self.buffer.dtype}"
             )
+
+
+class Combine(Stmt):
+    """`targets = reducer(targets, values)`: everything is read before anything is stored. The
+    targets are of different buffers."""
+
+    reducer: Reducer
+    targets: tuple[BufferRef, ...]
+    values: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        name, types = self.reducer.name, self.reducer.types
+        for what, given in (
+            ("targets", tuple(t.buffer.dtype for t in self.targets)),
+            ("values", tuple(v.dtype for v in self.values)),
+        ):
+            if given != types:
+                have, want = (", ".join(map(str, x)) for x in (given, types))
+                raise InvalidModelError(f"{what} of {name} are {have or 'none'}, not {want}")
+        for target in self.targets:
+            if len(target.indices) != len(target.buffer.shape):
+                raise InvalidModelError(f"{name} to {target.buffer.name}: wrong number of indices")
+        if len({t.buffer for t in self.targets}) < len(self.targets):
+            raise InvalidModelError(f"two targets of {name} are of one buffer")
 
 
 class Seq(Stmt):
@@ -320,3 +361,12 @@ def statements(root: Stmt) -> Iterator[Stmt]:
         if isinstance(node, Stmt):
             yield node
             stack.extend(reversed([c for c in node.children() if isinstance(c, Stmt)]))
+
+
+def stored(root: Stmt) -> Iterator[BufferRef]:
+    """The places that stores and reducers below `root` write, in program order."""
+    for s in statements(root):
+        if isinstance(s, Store):
+            yield BufferRef(s.buffer, s.indices)
+        elif isinstance(s, Combine):
+            yield from s.targets

@@ -6,6 +6,7 @@ What holds of a verified program:
     buffers     declared (a parameter or an `Alloc` around), accessed with as many i64 indices as
                 dimensions; those allocated in registers have constant extents
     types       of every operator, bound scalar, condition and stored value
+    reducers    of different names where they differ
     loops       of a known kind; vectorized and unrolled ones have constant extents; those of
                 threads keep the rules of loop/threads.py, barriers too
     blocks      iterators are of kind S, R or O; a binding that is a number lies in its domain, and
@@ -27,6 +28,7 @@ from pliant.ir.check import type_fault
 from pliant.ir.expr import Axis, Expr, Index, Load, Var
 from pliant.ir.tensor import own_nodes
 from pliant.loop.printer import LOOP_WORDS, statement_lines
+from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
     Barrier,
@@ -34,6 +36,7 @@ from pliant.loop.stmt import (
     Buffer,
     BufferRef,
     Check,
+    Combine,
     Flat,
     For,
     Function,
@@ -74,6 +77,7 @@ class _Verifier:
         self.spans: tuple[Span, ...] = ()
         self.names: dict[str, DType] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.reducers: dict[str, Reducer] = {}  # of the whole function
         self._stack: list[tuple[str, Any]] = []
 
     def run(self) -> None:
@@ -108,6 +112,8 @@ class _Verifier:
                 self._stack += [("visit", s) for s in reversed(stmts)]
             case Store(buffer, indices, value):
                 self._store(buffer, indices, value)
+            case Combine():
+                self._combine(stmt)
             case For():
                 self._for(stmt)
             case Block():
@@ -191,6 +197,18 @@ class _Verifier:
         if buffer.scope.startswith(("weight", "input")):
             raise _FaultError(f"store to {buffer.name}, which is read only ({buffer.scope})")
         self._expr(value)
+
+    def _combine(self, stmt: Combine) -> None:
+        reducer = stmt.reducer
+        if self.reducers.setdefault(reducer.name, reducer) is not reducer:
+            raise _FaultError(f"two reducers are called {reducer.name}")
+        for target, value in zip(stmt.targets, stmt.values, strict=True):
+            self._store(target.buffer, target.indices, value)
+        for result in reducer.results:
+            exprs = [n for n in own_nodes(result) if isinstance(n, Expr)]
+            fault = next((f for e in exprs if (f := type_fault(e))), None)
+            if fault:
+                raise _FaultError(f"reducer {reducer.name}: {fault}")
 
     def _check(self, stmt: Check) -> None:
         self._typed(stmt.cond, boolean, "the condition of a check")

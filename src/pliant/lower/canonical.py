@@ -262,6 +262,7 @@ def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> 
         case Opaque():
             return tensor.replace(
                 label="t",
+                requires=(),
                 operands=tuple(renamed[o.name] for o in tensor.operands),
                 results=tuple((d, tuple(map(sizes.rename, sh))) for d, sh in tensor.results),
             )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import Contraction, classify, contraction, is_identity
 from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
@@ -29,6 +29,9 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     """The order of dimensions, outermost first, of every stage's value; parameters, weights and
     results are row-major. `wishes` are orders that earlier passes want of some stages."""
     fixed = set(s.results)
+    for stage in s.stages.values():
+        if isinstance(stage.tensor, Opaque):  # a program was written for row-major operands
+            fixed.update(stage.inputs)
     constants = constant_values(s)
     orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
     readers = readers_of(s)

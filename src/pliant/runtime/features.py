@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from pliant.runtime import _native
+
 # Linux's names where they differ from LLVM's by more than the separator.
 X86_NAMES: Final = {
     "pni": "sse3",
@@ -75,6 +77,15 @@ def missing_features(required: tuple[str, ...]) -> list[str]:
     """Those of `required` that this CPU lacks."""
     have = host_features()
     return [] if have is None else [f for f in required if f not in have]
+
+
+def forbidden_features(required: tuple[str, ...]) -> list[str]:
+    """Those of `required` that the system does not let this process use.
+
+    Linux gives the registers of AMX only to a process that asks for them: this asks.
+    """
+    wanted = [f for f in required if f.startswith("amx")]
+    return wanted if wanted and not _native.request_amx() else []
 
 
 def host_machine() -> str:

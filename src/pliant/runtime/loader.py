@@ -10,6 +10,7 @@ from pliant.base.errors import ArtifactError
 from pliant.runtime import _native
 from pliant.runtime.artifact import Artifact, open_artifact
 from pliant.runtime.callable import Compiled, Program, check_limits
+from pliant.runtime.features import forbidden_features
 
 
 def load(
@@ -26,11 +27,12 @@ def load(
     """
     check_limits(threads, memory_limit)
     artifact = open_artifact(path, verify_weights=verify_weights)
-    if (
-        any(f.startswith("amx") for f in artifact.manifest.cpu_features)
-        and not _native.request_amx()
-    ):
-        raise ArtifactError(f"{path}: it needs AMX, which the system does not permit this process")
+    forbidden = forbidden_features(artifact.manifest.cpu_features)
+    if forbidden:
+        raise ArtifactError(
+            f"{path}: it needs {', '.join(forbidden)}, which the system does not let this process "
+            "use; compile it with a target that does not use it"
+        )
     library = Library(artifact)
     program = Program(
         artifact.manifest,

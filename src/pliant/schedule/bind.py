@@ -94,6 +94,6 @@ def _cannot_reduce(p: Program, name: str, loop: str, axis: str) -> str:
     if why:
         return why
     update = as_update(block)
-    if update is not None and update.combiner in ("sum", "prod") and strict_order(p):
+    if update is not None and update.rounds and strict_order(p):
         return "the numerics are strict: the order of the reduction must be kept"
     return ""

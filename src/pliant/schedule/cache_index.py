@@ -206,7 +206,7 @@ def _row(target: Block, memory: Buffer, along: For, facts: Facts, refuse: Refuse
     if first is None:
         raise refuse(f"where it reads {memory.name} depends on data")
     line = facts.simplify(first).linear(along.var)
-    if line is None or line[0] != 1:
+    if line is None or (line[0] != 1 and along.extent != 1):  # one element is next to itself
         raise refuse(f"{memory.name} does not lie element after element along {along.var}")
     return _Row(body, load, whole, along, line[1])
 

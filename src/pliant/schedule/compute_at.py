@@ -34,7 +34,7 @@ from pliant.loop.bounds import Span
 from pliant.loop.boxes import touched_box
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import int_names, replace_at
-from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, Store, seq, statements
+from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq, stored
 from pliant.schedule.compute_inline import Refuse, check_only_writer
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, invert_store, is_leaf, only_domain, unconditional
@@ -53,7 +53,7 @@ def compute_at(p: Program, block: str, loop: str) -> Program:
     """
     box = check_compute_at(p, block, loop)
     target = p.block(block)
-    store = next(s for s in statements(target.body) if isinstance(s, Store))
+    store = next(stored(target.body))
     q = p.with_body(replace_at(p.block_path("compute_at", block), Nop()))
     path = q.loop_path("compute_at", loop)
     body = path[-1]
@@ -61,7 +61,7 @@ def compute_at(p: Program, block: str, loop: str) -> Program:
     places = invert_store(target, store) or {}
     ranges = {name: _shift(box[d], offset) for name, (d, offset) in places.items()}
     nest, made = region_nest(target, ranges, q.inside(path), q.names())
-    outputs = {s.buffer for s in statements(target.body) if isinstance(s, Store)}
+    outputs = {x.buffer for x in stored(target.body)}
     parts = list(body.body.stmts) if isinstance(body.body, Seq) else [body.body]
     first = next(k for k, s in enumerate(parts) if _touches(p, s, outputs))
     inside = seq(*parts[:first], nest, *parts[first:])
@@ -88,7 +88,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     _check_form(target, refuse)
     start = flow.of_block(block)[-1].position
     inner = inner_accesses(p, path)
-    outputs = {s.buffer for s in statements(target.body) if isinstance(s, Store)}
+    outputs = {x.buffer for x in stored(target.body)}
     for out in outputs:
         if out not in flow.allocated:
             raise refuse(f"{out.name} is not a buffer of the function's own")
@@ -118,9 +118,9 @@ def _check_form(target: Block, refuse: Refuse) -> None:
         raise refuse("it must run in order")
     if any(i.kind == "R" for i in target.iters) and target.init is None:
         raise refuse("its reduction is started elsewhere; move it before decompose_reduction")
-    stores = [s for s in statements(target.body) if isinstance(s, Store)]
+    stores = list(stored(target.body))
     if target.init is not None:
-        stores += [s for s in statements(target.init) if isinstance(s, Store)]
+        stores += stored(target.init)
     places = [invert_store(target, s) for s in stores]
     if not stores or places[0] is None or any(x != places[0] for x in places):
         raise refuse("it does not store at distinct iterators")

@@ -17,7 +17,8 @@ from pliant.loop.regions import accesses
 from pliant.loop.rewrite import Names, conjoin, subst
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Iter, Let, Seq, Stmt, Store, buffer, for_
 from pliant.schedule.compute_inline import Refuse
-from pliant.schedule.flow import Flow, unconditional
+from pliant.schedule.coverage import runs_through
+from pliant.schedule.flow import Flow
 from pliant.schedule.layout import Packing
 from pliant.schedule.nest import check_marked_loops
 from pliant.schedule.program import Program
@@ -123,8 +124,8 @@ def place_behind(
     p: Program, path: tuple[Stmt, ...], memory: Buffer, writing: Iterable[str], refuse: Refuse
 ) -> int:
     """Where in `path` the place is behind which what the blocks `writing` have written can be
-    brought to the buffer: the outermost statement in which they alone use it. The path's block
-    runs whenever that statement does, and no loop repeats it."""
+    brought to the buffer: the outermost statement in which they alone use it. That runs the
+    path's block through its whole domain, and no loop repeats it."""
     flow, blocks = Flow(p), set(writing)
     for k, s in enumerate(path):
         if isinstance(s, Alloc | Seq | Let):
@@ -138,22 +139,10 @@ def place_behind(
         why = flow.out_of_scope([memory], path[: k + 1])
         if why:
             raise refuse(why)
-        _check_runs(p, path, k, refuse)
+        if not runs_through(p, path, k):
+            raise refuse("it is not known to run for all values of its iterators")
         return k
     raise refuse(f"{memory.name} is used where it is written")
-
-
-def _check_runs(p: Program, path: tuple[Stmt, ...], k: int, refuse: Refuse) -> None:
-    target = path[-1]
-    assert isinstance(target, Block)
-    if not unconditional(path[k:-1]):
-        raise refuse("it is under a condition, or inside another block")
-    bound = frozenset[str]().union(*(b.names for b in target.bindings))
-    for j, loop in enumerate(path[k:-1], k):
-        if not isinstance(loop, For) or loop.var in bound:
-            continue
-        if not p.inside(path[:j]).positive(loop.extent):
-            raise refuse(f"loop {loop.var}, which is none of its iterators, may not run")
 
 
 def check_shared(p: Program, primitive: str, block: str, path: tuple[Stmt, ...], at: int) -> None:

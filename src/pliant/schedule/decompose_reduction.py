@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from pliant.loop.lower_init import CannotSeparateError, reduction_loops, separate_init
 from pliant.loop.regions import accesses
-from pliant.loop.stmt import Block, For, Stmt, Store, statements
+from pliant.loop.stmt import Block, For, Stmt, statements, stored
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import BlockRef, Program, primitive
 
@@ -66,7 +66,7 @@ def check_decompose_reduction(p: Program, block: str, loop: str) -> tuple[tuple[
     outside = [v for v in reduction_loops(target) if around.get(v, len(path)) < around[loop]]
     if outside:
         raise refuse(f"it reduces over {', '.join(sorted(outside))}, outside of loop {loop}")
-    own = {s.buffer for s in statements(target.init) if isinstance(s, Store)}
+    own = {x.buffer for x in stored(target.init)}
     for a in accesses(path[around[loop]], p.invoked):
         if a.buffer in own and a.block != block:
             other = f"block {a.block}" if a.block else "a statement"

@@ -7,7 +7,7 @@ the new place with other values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import dropwhile
 
@@ -19,6 +19,8 @@ from pliant.loop.stmt import (
     Alloc,
     Block,
     Buffer,
+    BufferRef,
+    Combine,
     For,
     If,
     Invoke,
@@ -28,6 +30,7 @@ from pliant.loop.stmt import (
     Store,
     While,
     statements,
+    stored,
 )
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, const
@@ -90,14 +93,47 @@ class Flow:
                     return f"{buffer.name}, which it reads, may change in loop {both[-1].var}"
         return ""
 
+    def moved_up(
+        self,
+        block: str,
+        reads: Iterable[Buffer],
+        outs: Iterable[Buffer],
+        to: Access,
+        shared: Collection[str],
+        path: Sequence[Stmt],
+    ) -> str:
+        """Why `block` cannot run soon after the access `to`, which comes before it, at the end of
+        `path`; empty if it can. It reads `reads` and writes `outs`; the loops `shared` are around
+        it now and then."""
+        reads, outs = frozenset(reads), frozenset(outs)
+        why = self.out_of_scope(reads | outs, path)
+        if why:
+            return why
+        end = self.of_block(block)[0].position
+        for a in self.all:
+            if a.block == block:
+                continue
+            again = any(x.var not in shared for x in common_loops(a.loops, to.loops))
+            if a.buffer in reads and a.write and (a.position >= to.position or again):
+                return f"{a.buffer.name}, which it reads, is written after the loop begins"
+            if a.buffer in outs and (a.position < end or again):
+                return f"{a.buffer.name} is used before it"
+        return ""
+
     def _fresh(self, buffer: Buffer, loops: Sequence[For]) -> bool:
         """Whether the buffer is allocated inside all of `loops`."""
         path = path_to(self.p.function.body, lambda s: isinstance(s, Alloc) and s.buffer is buffer)
         return path is not None and all(x in path for x in loops)
 
-    def is_function_of_place(self, buffer: Buffer, seen: frozenset[Buffer] = frozenset()) -> bool:
-        """Whether each element, once final, is the same whenever it is computed again: one block
-        writes it, at its data parallel iterators, from buffers of which the same is true."""
+    def is_function_of_place(
+        self,
+        buffer: Buffer,
+        fixed: frozenset[str] = frozenset(),
+        seen: frozenset[Buffer] = frozenset(),
+    ) -> bool:
+        """Whether, while the loops `fixed` stay where they are, each element, once final, is the
+        same whenever it is computed again: one block writes it, at its data parallel iterators,
+        from buffers of which the same is true. What it adds to, it starts itself."""
         writers = self.writers(buffer)
         if not writers:
             return True
@@ -105,16 +141,30 @@ class Flow:
         if len(blocks) > 1 or "" in blocks or buffer in seen:
             return False
         block = self.p.block(blocks.pop())
-        store = next((s for s in statements(block.body) if isinstance(s, Store)), None)
-        if store is None or not all(isinstance(i, Index) for i in store.indices):
+        own = {x.buffer for x in stored(block.body)}
+        reads = {a.buffer for a in self.of_block(block.name) if not a.write}
+        if reads & own and block.init is None:
             return False
-        indexed = {i.int_ for i in store.indices if isinstance(i, Index)}
-        spatial = [i for i in block.iters if i.kind != "R"]
-        names = {str(x) for x in indexed}
-        if any(i.kind == "O" or (i.var not in names and i.extent != 1) for i in spatial):
+        together = own if reads & own else {buffer}
+        if any(w.block != block.name for other in together for w in self.writers(other)):
             return False
-        reads = {a.buffer for a in self.of_block(block.name) if not a.write} - {buffer}
-        return all(self.is_function_of_place(r, seen | {buffer}) for r in reads)
+        fixed |= self.p.sizes
+        places = [x for x in stored(block.body) if x.buffer in together]
+        if not all(_at_spatial(block, x, fixed) for x in places):
+            return False
+        return all(self.is_function_of_place(r, fixed, seen | together) for r in reads - own)
+
+
+def _at_spatial(block: Block, place: BufferRef, fixed: frozenset[str]) -> bool:
+    """Whether the place is given by all of the block's data parallel iterators, each in a
+    dimension plus what is `fixed`, and none runs in order."""
+    indices = [i.int_ for i in place.indices if isinstance(i, Index)]
+    if len(indices) < len(place.indices):
+        return False
+    found = [single_iterator(i, [it.var for it in block.iters]) for i in indices]
+    names = {at[0] for at in found if at is not None and at[1].names <= fixed}
+    spatial = [i for i in block.iters if i.kind != "R"]
+    return all(i.kind == "S" and (i.var in names or i.extent == 1) for i in spatial)
 
 
 def common_loops(a: Sequence[For], b: Sequence[For]) -> list[For]:
@@ -125,7 +175,7 @@ def common_loops(a: Sequence[For], b: Sequence[For]) -> list[For]:
 
 def is_leaf(block: Block) -> bool:
     """Whether the block does nothing but stores and calls: no loops, no blocks inside."""
-    return all(isinstance(s, Store | Seq | Invoke | If) for s in statements(block.body))
+    return all(isinstance(s, Store | Combine | Seq | Invoke | If) for s in statements(block.body))
 
 
 def unconditional(path: Sequence[Stmt]) -> bool:
@@ -184,13 +234,11 @@ def in_bounds(a: Access, facts: Facts) -> bool:
 
 def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:
     """Whether the block, over its domain, stores to every element of the buffer."""
-    store = next(
-        (s for s in statements(block.body) if isinstance(s, Store) and s.buffer is buffer), None
-    )
-    places = None if store is None else invert_store(block, store)
+    place = next((x for x in stored(block.body) if x.buffer is buffer), None)
+    places = None if place is None else invert_store(block, place)
     if places is None or not only_domain(block, facts) or any(i.kind == "O" for i in block.iters):
         return False
-    if not isinstance(block.body, Store | Seq):
+    if not isinstance(block.body, Store | Combine | Seq):
         return False
     extents = {i.var: i.extent for i in block.iters}
     starts = {d: (extents[name], offset) for name, (d, offset) in places.items()}
@@ -201,7 +249,21 @@ def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:
     return True
 
 
-def invert_store(block: Block, store: Store) -> dict[str, tuple[int, Int]] | None:
+def single_iterator(index: Int | None, iters: Collection[str]) -> tuple[str, Int] | None:
+    """(name, offset) where the index is that iterator + offset; ("", index) without iterators."""
+    if index is None:
+        return None
+    used = index.names & frozenset(iters)
+    if not used:
+        return "", index
+    if len(used) > 1:
+        return None
+    (name,) = used
+    line = index.linear(name)
+    return (name, line[1]) if line is not None and line[0] == 1 else None
+
+
+def invert_store(block: Block, store: Store | BufferRef) -> dict[str, tuple[int, Int]] | None:
     """Iterators by the dimension that they index: name -> (dimension, offset), where the index is
     iterator + offset. None unless every index is such, each iterator in at most one dimension,
     or free of iterators."""

@@ -20,20 +20,22 @@ from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Index, Load, loads_of
 from pliant.loop.rewrite import replace_buffer, replace_loads, subst
-from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, Store, offset_of, statements
+from pliant.loop.stmt import Buffer, BufferRef, Function, Invoke, Stmt, offset_of, stored
 from pliant.sym.expr import Int, IntLike
 
 
 @dataclass(frozen=True)
 class Intrinsic:
     """A callable piece of code: `symbol` is what `Invoke` calls, by default `name`; `semantics`
-    what it does; `arguments` the buffers and sizes of the semantics to pass, if not all in order.
+    what it does; `arguments` the buffers, sizes and integers over sizes of the semantics to pass,
+    if not all in order; `most` the greatest values of sizes that the code can do.
     """
 
     name: str
     semantics: Function
     symbol: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str | Int, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
 
     @property
     def callee(self) -> str:
@@ -95,7 +97,7 @@ def _depends_on_data(body: Stmt, formal: Buffer) -> bool:
 
 
 def _stored(body: Stmt) -> set[Buffer]:
-    return {s.buffer for s in statements(body) if isinstance(s, Store)}
+    return {x.buffer for x in stored(body)}
 
 
 def _in_memory(target: Buffer, start: Int) -> Callable[[tuple[Expr, ...]], Expr]:

@@ -96,6 +96,13 @@ def spread(shape: tuple[Int, ...], how: Layout, facts: Facts) -> Packing | None:
     return Packing(tuple(room), outputs, None, shape, facts)
 
 
+def enlarged(shape: tuple[Int, ...], larger: tuple[Int, ...], facts: Facts) -> Packing:
+    """The packing that leaves every element where it is, in a buffer with more room."""
+    inputs = tuple(f"_{d}" for d in range(len(shape)))
+    same = tuple(map(var, inputs))
+    return Packing(larger, same, IndexMap(inputs, larger, same), shape, facts)
+
+
 def known_layout(how: Layout | None, rank: int, sizes: Iterable[str]) -> bool:
     """Whether a layout mentions nothing but `rank` indices and the sizes."""
     known = {f"_{d}" for d in range(rank)} | set(sizes)

@@ -56,7 +56,10 @@ def parallel(p: Program, loop: str, *, grain: IntLike | None = None) -> Program:
     if grain is None:
         return q
     path = q.loop_path("parallel", loop)
-    return q.with_body(replace_at(path, path[-1].replace(notes=(("grain", as_int(grain)),))))
+    target = path[-1]
+    assert isinstance(target, For)
+    notes = (*target.notes, ("grain", as_int(grain)))
+    return q.with_body(replace_at(path, target.replace(notes=notes)))
 
 
 @primitive

@@ -24,6 +24,7 @@ from pliant.loop.stmt import (
     Block,
     Buffer,
     BufferRef,
+    Combine,
     Flat,
     For,
     Function,
@@ -31,7 +32,9 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     statements,
+    stored,
 )
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.facts import Facts
 
@@ -52,6 +55,7 @@ class Match:
     sizes: Mapping[str, Int] = field(default_factory=dict)
     places: Mapping[Buffer, tuple[Memory, tuple[Int, ...]]] = field(default_factory=dict)
     once: frozenset[str] = frozenset()  # the function's loops that run once in the program
+    later: tuple[tuple[Int, Int, str], ...] = ()  # what must be equal once all sizes are known
 
     def address(self, formal: Buffer) -> BufferRef:
         """Where the function's buffer begins."""
@@ -65,18 +69,20 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
     """The match; raises NoMatch with the reason. `sizes` are those of the program."""
     inside = declare_loops(facts, (s for s in statements(nest) if isinstance(s, For)))
     want = _opened(semantics.body, semantics.sizes)
-    found = _Matcher(semantics, inside).stmt(want, _opened(nest, sizes), Match())
+    matcher = _Matcher(semantics, inside)
+    found = matcher.stmt(want, _opened(nest, sizes), Match())
     missing = [s for s in semantics.sizes if s not in found.sizes]
     missing += [b.name for b in semantics.buffers if b not in found.places]
     if missing:
         raise NoMatch(f"nothing tells {', '.join(missing)}")
+    for a, b, what in found.later:
+        matcher.integer(a, b, found, what)
     _check_aliases(semantics, found)
     return found
 
 
 def _check_aliases(semantics: Function, found: Match) -> None:
-    stored = {s.buffer for s in _stores(semantics.body)}
-    for a in stored:
+    for a in {x.buffer for x in stored(semantics.body)}:
         for b in semantics.buffers:
             one, other = _memory(found.places[a][0]), _memory(found.places[b][0])
             if a is not b and one is other:
@@ -85,11 +91,6 @@ def _check_aliases(semantics: Function, found: Match) -> None:
 
 def _memory(of: Memory) -> Buffer:
     return of.buffer if isinstance(of, Flat) else of
-
-
-def _stores(s: Stmt) -> list[Store]:
-    own = [s] if isinstance(s, Store) else []
-    return own + [x for c in s.children() if isinstance(c, Stmt) for x in _stores(c)]
 
 
 def _opened(root: Stmt, sizes: Iterable[str]) -> Stmt:
@@ -127,6 +128,10 @@ class _Matcher:
             case Store(), Store():
                 m = self.access(want.buffer, want.indices, have.buffer, have.indices, m)
                 return self.expr(want.value, have.value, m)
+            case Combine(), Combine() if want.reducer is have.reducer:
+                for a, b in zip(want.targets, have.targets, strict=True):
+                    m = self.access(a.buffer, a.indices, b.buffer, b.indices, m)
+                return self.value(want.values, have.values, m, have)
             case Alloc(), _:
                 raise NoMatch("semantics with buffers of their own cannot be matched")
         if type(want) is not type(have):
@@ -192,7 +197,8 @@ class _Matcher:
 
     def integer(self, want: Int, have: Int, m: Match, what: str) -> Match:
         """want == have, binding at most one size that is not known yet."""
-        known: dict[str, IntLike] = {a: var(b) for a, b in m.loops.items()}
+        known: dict[str, IntLike] = {a: 0 if a in m.once else var(b) for a, b in m.loops.items()}
+        have = have.subs({m.loops[a]: 0 for a in m.once})
         unknown = [s for s in self.semantics.sizes if s in want.names and s not in m.sizes]
         # Sizes of the function and of the program may share names: keep those apart.
         moved = want.subs(known | {s: m.sizes[s] for s in want.names & m.sizes.keys()})
@@ -205,10 +211,11 @@ class _Matcher:
         hole = "_unknown"
         line = want.subs({unknown[0]: var(hole)})
         line = line.subs(known | {s: m.sizes[s] for s in want.names & m.sizes.keys()})
-        parts = line.linear(hole)
-        if parts is None or parts[0] != 1:
+        value = _solved(line, hole, have)
+        if value is None and line.linear(hole) is None:
+            return replace(m, later=(*m.later, (want, have, what)))
+        if value is None or not self.facts.equal(line.subs({hole: value}), have):
             raise NoMatch(f"{what} does not tell {unknown[0]}")
-        value = have - parts[1]
         if not value.names.isdisjoint(m.loops.values()):
             raise NoMatch(f"{what}, {have}, varies inside the nest")
         return replace(m, sizes={**m.sizes, unknown[0]: value})
@@ -289,6 +296,32 @@ def _address(buffer: Memory, at: Sequence[Int]) -> Int:
     for i, step in zip(at, buffer.strides, strict=True):
         total = total + i * step
     return total
+
+
+def _solved(want: Int, hole: str, have: Int) -> Int | None:
+    """What `hole` may be so that want == have, read off where both are built in the same way; that
+    they are equal then is still to be shown."""
+    parts = want.linear(hole)
+    if parts is not None:
+        return have - parts[1] if parts[0] == 1 else None
+    mine, theirs = _only_atom(want - have), _only_atom(have - want)
+    match mine, theirs:
+        case (DivAtom(a, x), DivAtom(b, y)) | (ModAtom(a, x), ModAtom(b, y)) if x is y:
+            return _solved(a, hole, b)
+        case (MinAtom(a), MinAtom(b)) | (MaxAtom(a), MaxAtom(b)):
+            left, right = [x for x in a if x not in b], [x for x in b if x not in a]
+            return _solved(left[0], hole, right[0]) if len(left) == len(right) == 1 else None
+        case ((MinAtom(a) | MaxAtom(a)), None):
+            told = (_solved(x, hole, have) for x in a if hole in x.names)
+            return next((x for x in told if x is not None), None)
+    return None
+
+
+def _only_atom(x: Int) -> Atom | None:
+    """The one compound atom that is added to `x`'s other terms, and not subtracted."""
+    found = [f[0][0] for c, f in x.terms() if c == 1 and len(f) == 1 and f[0][1] == 1]
+    atoms = [a for a in found if not isinstance(a, VarAtom)]
+    return atoms[0] if len(atoms) == 1 else None
 
 
 def _kind(node: Node) -> str:

@@ -57,7 +57,7 @@ from pliant.loop.rewrite import (
     replace_at,
     replace_buffer,
 )
-from pliant.loop.stmt import Alloc, Block, Buffer, For, Store, compact_strides, statements
+from pliant.loop.stmt import Alloc, Block, Buffer, For, compact_strides, stored
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
@@ -224,10 +224,8 @@ def _check_own(
 
 def _places(block: Block, buffer: Buffer) -> frozenset[tuple[int, Int, Int]] | None:
     """For each indexed dimension the offset and the iterator's extent."""
-    store = next(
-        (s for s in statements(block.body) if isinstance(s, Store) and s.buffer is buffer), None
-    )
-    found = None if store is None else invert_store(block, store)
+    place = next((x for x in stored(block.body) if x.buffer is buffer), None)
+    found = None if place is None else invert_store(block, place)
     if found is None:
         return None
     extents = {i.var: i.extent for i in block.iters}

@@ -7,20 +7,25 @@ from typing import Final
 
 from pliant.loop.stmt import Function
 from pliant.schedule.add_unit_loop import add_unit_loop
+from pliant.schedule.annotate import annotate, unannotate
 from pliant.schedule.bind import bind
 from pliant.schedule.blockize import blockize
 from pliant.schedule.cache_index import cache_index
+from pliant.schedule.cache_inplace import cache_inplace
 from pliant.schedule.cache_read import cache_read
 from pliant.schedule.cache_write import cache_write
 from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
+from pliant.schedule.decompose_padding import decompose_padding
 from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
+from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
+from pliant.schedule.pad_einsum import pad_einsum
 from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
@@ -28,9 +33,11 @@ from pliant.schedule.reindex import reindex
 from pliant.schedule.reindex_cache_read import reindex_cache_read
 from pliant.schedule.reindex_cache_write import reindex_cache_write
 from pliant.schedule.reorder import reorder
+from pliant.schedule.reorder_block_iter_var import reorder_block_iter_var
 from pliant.schedule.reverse_compute_at import reverse_compute_at
 from pliant.schedule.reverse_compute_inline import reverse_compute_inline
 from pliant.schedule.rfactor import rfactor
+from pliant.schedule.rolling_buffer import rolling_buffer
 from pliant.schedule.sample import (
     sample_categorical,
     sample_compute_location,
@@ -42,6 +49,7 @@ from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.software_pipeline import software_pipeline
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
+from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
@@ -57,22 +65,29 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         transform_block_layout,
         merge,
         reorder,
+        reorder_block_iter_var,
         parallel,
         vectorize,
         unroll,
         bind,
         software_pipeline,
         add_unit_loop,
+        annotate,
+        unannotate,
         compute_inline,
         reverse_compute_inline,
         compute_at,
         reverse_compute_at,
+        decompose_padding,
         decompose_reduction,
+        fuse_reduction_epilogue,
         shrink_buffer,
         set_scope,
         transform_layout,
+        storage_align,
         cache_read,
         cache_write,
+        cache_inplace,
         cache_index,
         reindex,
         reindex_cache_read,
@@ -80,9 +95,11 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         stage_operand,
         store_in,
         rfactor,
+        rolling_buffer,
         reduce_lanes,
         partition,
         pad_block,
+        pad_einsum,
         blockize,
         tensorize,
         sample_categorical,

@@ -4,7 +4,9 @@
     p = p.split("i", 8)
     outer, inner = p.made                references to what the last step made
     p = p.reorder(inner, "j").parallel(outer)
-    print_trace(p.trace)
+    print(p)                             its text
+    print(print_trace(p.trace))
+    y = p.run(x)                         what it computes, by the interpreter
 
 Programs are values: a primitive gives a new one and leaves the old one as it was. References are
 names, which are unique in a function, so one stays good for as long as its loop or block exists. A
@@ -21,8 +23,14 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
+import numpy.typing as npt
+
 from pliant.base.dtypes import i64
+from pliant.base.spans import Span
+from pliant.graph.builder import Builder
+from pliant.graph.function import Dim, Value
 from pliant.loop.bounds import declare_loops
+from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names, path_to
 from pliant.loop.stmt import (
     Alloc,
@@ -33,10 +41,11 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Stmt,
-    Store,
     statements,
+    stored,
 )
 from pliant.loop.threads import thread_fault
+from pliant.ops.program import TensorProgram, call_program, run_program
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.gone import Gone, gone_in
 from pliant.schedule.intrinsic import Intrinsic, meaning
@@ -83,6 +92,7 @@ class Program:
     decisions: Mapping[str, Any] = field(default_factory=dict)  # the values of such variables
     gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
+    dims: tuple[tuple[str, Dim], ...] = ()  # what `facts` take for granted, for callers to check
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
         found = self.primitives.get(name) if not name.startswith("_") else None
@@ -99,6 +109,29 @@ class Program:
     def __repr__(self) -> str:
         steps = "; ".join(map(str, self.trace))
         return f"<program {self.function.name}: {steps or 'as it came'}>"
+
+    def __str__(self) -> str:
+        return function_text(self.function)
+
+    def with_dims(self, dims: Mapping[str, Dim]) -> Program:
+        """The program with a record of what its facts take for granted of its sizes."""
+        return replace(self, dims=tuple(sorted(dims.items())))
+
+    def run(self, *arrays: npt.ArrayLike) -> Any:
+        """What the program computes of its inputs, by the interpreter, one scalar at a time: one
+        array, or a tuple of them. Elements that nothing is stored into hold NaN, or another value
+        that stands out. Raises ShapeError where the arrays do not fit."""
+        return run_program(self.tensor_program, arrays)
+
+    def call(self, builder: Builder, *operands: Value, span: Span | None = None) -> Any:
+        """Call the program in a graph function that is being built: one value, or a tuple."""
+        return call_program(builder, self.tensor_program, *operands, span=span)
+
+    @property
+    def tensor_program(self) -> TensorProgram:
+        """The program as an operator of graphs."""
+        own = [(i.name, i.semantics) for i in self.intrinsics.values() if i.callee == i.name]
+        return TensorProgram(self.function, self.dims, tuple(own))
 
     # ---- looking
 
@@ -139,9 +172,10 @@ class Program:
         assert isinstance(found, Block)
         return found
 
-    def stores(self, block: str) -> tuple[Store, ...]:
-        """The stores of a block, without those of its init."""
-        return tuple(s for s in statements(self.block(block).body) if isinstance(s, Store))
+    def written(self, block: str) -> tuple[MemoryRef, ...]:
+        """The buffers that a block writes, in order, each once; not those of its init alone."""
+        places = stored(self.block(block).body)
+        return tuple(MemoryRef(name) for name in dict.fromkeys(x.buffer.name for x in places))
 
     def innermost(self, loop: str = "") -> tuple[LoopRef, ...]:
         """The loops under `loop` (without one: all) that have none inside, in program order."""

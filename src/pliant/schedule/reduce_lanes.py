@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pliant.ir.expr import Axis, Expr, Load, Reduce, Select
+from pliant.ir.expr import Axis, Expr, Reduce, Select
 from pliant.ir.node import walk
+from pliant.loop.reducer import Reducer
 from pliant.loop.reduction import Update, as_update, combine
 from pliant.loop.rewrite import conjoin, conjuncts, int_names, replace_at, subst
 from pliant.loop.stmt import Block, For, Store
@@ -48,21 +49,23 @@ def reduce_lanes(p: Program, block: str) -> Program:
     assert isinstance(target, Block)
     (gone,) = [i for i, b in zip(target.iters, target.bindings, strict=True) if b is var(loop.var)]
     lane = {gone.var: var(LANE), loop.var: var(LANE)}
-    value: Expr = subst(update.value, lane)
+    (place,), (value,), (nothing,) = update.places, update.values, update.identity
+    assert isinstance(update.combiner, str)
+    value = subst(value, lane)
     conditions = conjuncts(target.where)
     inside = conjoin([subst(c, lane) for c in conditions if loop.var in int_names(c)])
     if inside is not None:
-        value = Select(inside, value, update.identity)
+        value = Select(inside, value, nothing)
     total: Expr = Reduce(update.combiner, (Axis(LANE, loop.extent),), value)
     kept = [k for k, i in enumerate(target.iters) if i is not gone]
     alone = not any(target.iters[k].kind == "R" for k in kept)
-    starts = isinstance(target.init, Store) and target.init.value is update.identity
+    starts = isinstance(target.init, Store) and target.init.value is nothing
     if not (alone and starts):
-        total = combine(update.combiner, Load(update.buffer, update.indices), total)
+        total = combine(update.combiner, place.load, total)
     made = target.replace(
         iters=tuple(target.iters[k] for k in kept),
         bindings=tuple(target.bindings[k] for k in kept),
-        body=Store(update.buffer, update.indices, total),
+        body=Store(place.buffer, place.indices, total),
         init=None if alone and starts else target.init,
         where=conjoin([c for c in conditions if loop.var not in int_names(c)]),
     )
@@ -84,7 +87,9 @@ def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
     update = as_update(target)
     if update is None:
         raise refuse("it is no update by a known combiner")
-    if strict_order(p) and update.combiner in ("sum", "prod"):
+    if isinstance(update.combiner, Reducer):
+        raise refuse(f"it reduces by {update.combiner.name}, which is no operator")
+    if strict_order(p) and update.rounds:
         raise refuse("the numerics are strict: the order of the reduction must be kept")
     if not loop.extent.is_const or not 1 <= loop.extent.value <= MAX_LANES:
         raise refuse(f"the extent {loop.extent} of {loop.var} is not a number up to {MAX_LANES}")
@@ -96,7 +101,7 @@ def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
     uses = sum(loop.var in b.names for b in target.bindings)
     if over != ["R"] or uses != 1:
         raise refuse(f"loop {loop.var} is not one of its reduction iterators")
-    if any(isinstance(n, Reduce) for n in walk(update.value)):
+    if any(isinstance(n, Reduce) for n in walk(update.values[0])):
         raise refuse("it reduces over lanes already")
     if target.init is not None and not isinstance(target.init, Store):
         raise refuse("it starts with more than one store")

@@ -12,12 +12,10 @@ elements of the buffer, this arranges what iterations write.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from pliant.ir.expr import Expr, Index, Load, loads_of
-from pliant.ir.node import transform
-from pliant.loop.rewrite import int_names, replace_at, subst
-from pliant.loop.stmt import Block, Buffer, Iter, Seq, Stmt, Store, seq, statements
+from pliant.ir.expr import Expr, Index, loads_of
+from pliant.loop.rewrite import int_names, replace_at, replace_buffer, subst
+from pliant.loop.stmt import Block, Buffer, Iter, Seq, Stmt, Store, seq, stored
 from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.copies import place_behind, store_nest, varies, with_alloc
@@ -59,16 +57,8 @@ def written_apart(p: Program, plan: _Plan, label: str, scope: InnerScope) -> Pro
     own: dict[str, IntLike] = {i.var: var(f"_{d}") for d, i in enumerate(plan.iters)}
     place = tuple(subst(x, own) for x in plan.place)
 
-    def visit(node: Any) -> Any:
-        match node:
-            case Load() if node.source is memory:
-                return Load(local, here)
-            case Store() if node.buffer is memory:
-                return Store(local, here, node.value)
-        return node
-
     copy = store_nest(names, f"{label}_store", plan.packed, local, memory, place)
-    writer = replace_at(plan.path[plan.at :], transform(target, visit))
+    writer = replace_at(plan.path[plan.at :], replace_buffer(target, memory, local, lambda _: here))
     body = with_alloc(replace_at(plan.path[: plan.at + 1], seq(writer, copy.nest)), local)
     return p.with_body(body, BlockRef(copy.block), MemoryRef(local.name))
 
@@ -116,9 +106,7 @@ def check_reindex_write(
 
 def _only_place(target: Block, memory: Buffer, refuse: Refuse) -> tuple[Expr, ...]:
     roots = [target.body, *([target.init] if target.init is not None else [])]
-    stores = [
-        s for root in roots for s in statements(root) if isinstance(s, Store) and s.buffer is memory
-    ]
+    stores = [place for root in roots for place in stored(root) if place.buffer is memory]
     loads = [x for root in roots for x in loads_of(root) if x.source is memory]
     places = dict.fromkeys(x.indices for x in (*stores, *loads))
     if not stores:
@@ -135,10 +123,10 @@ def _check_start(target: Block, memory: Buffer, refuse: Refuse) -> None:
     """The first thing that happens to every place is a store to it."""
     first = target.body if target.init is None else target.init
     parts = first.stmts if isinstance(first, Seq) else (first,)
-    stored = next((s for s in parts if isinstance(s, Store) and s.buffer is memory), None)
-    if stored is None:
+    start = next((s for s in parts if isinstance(s, Store) and s.buffer is memory), None)
+    if start is None:
         raise refuse(f"it does not always write {memory.name}")
-    before = (stored.value, *parts[: parts.index(stored)])
+    before = (start.value, *parts[: parts.index(start)])
     if any(x.source is memory for root in before for x in loads_of(root)):
         raise refuse(f"it reads what was in {memory.name} before")
     if target.init is None and any(i.kind == "R" for i in target.iters):

@@ -44,6 +44,7 @@ from pliant.schedule.flow import (
     common_loops,
     is_leaf,
     only_domain,
+    single_iterator,
     unconditional,
     writes_all,
 )
@@ -113,7 +114,9 @@ def check_reverse_compute_at(
     shared = {x.var for x in common_loops(under[0].loops, mine[0].loops)}
     for buffer in made:
         _check_final(p, flow, buffer, loop, [v for v in around if v not in shared], refuse)
-    _check_others(flow, block, reads - made, outs, under, shared, path, refuse)
+    why = flow.moved_up(block, reads - made, outs, under[0], shared, path)
+    if why:
+        raise refuse(why)
     inner = inner_accesses(p, path)
     ranges = _ranges(p, target, mine, inner, made, path, around, refuse)
     return ranges, made
@@ -136,30 +139,6 @@ def _check_final(
                 raise refuse(reason)
 
 
-def _check_others(
-    flow: Flow,
-    block: str,
-    reads: set[Buffer],
-    outs: set[Buffer],
-    under: Sequence[Access],
-    shared: set[str],
-    path: tuple[Stmt, ...],
-    refuse: Refuse,
-) -> None:
-    start, end = under[0].position, flow.of_block(block)[0].position
-    why = flow.out_of_scope(reads | outs, path)
-    if why:
-        raise refuse(why)
-    for a in flow.all:
-        loops = {x.var for x in common_loops(a.loops, under[0].loops)}
-        if a.block == block:
-            continue
-        if a.buffer in reads and a.write and (a.position >= start or not loops <= shared):
-            raise refuse(f"{a.buffer.name}, which it reads, is written after the loop begins")
-        if a.buffer in outs and (a.position < end or not loops <= shared):
-            raise refuse(f"{a.buffer.name} is used before it")
-
-
 def _ranges(
     p: Program,
     target: Block,
@@ -180,7 +159,7 @@ def _ranges(
             continue
         box = touched_box([a for a in inner if a.buffer is load.buffer and a.write], known, facts)
         for d, (low, high) in enumerate(box):
-            at = _single(load.index(d), iters)
+            at = single_iterator(load.index(d), iters)
             if at is None:
                 raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
             name, offset = at
@@ -190,7 +169,7 @@ def _ranges(
             old = ranges.setdefault(name, ready)
             if not (facts.equal(old[0], ready[0]) and facts.equal(old[1], ready[1])):
                 raise refuse(f"its inputs are ready for different values of {name}")
-        used = [_single(load.index(d), iters) for d in range(load.buffer.rank)]
+        used = [single_iterator(load.index(d), iters) for d in range(load.buffer.rank)]
         names = [u[0] for u in used if u is not None and u[0]]
         if len(set(names)) < len(names):
             raise refuse(f"it does not read {load.buffer.name} at distinct iterators")
@@ -217,20 +196,6 @@ def _reaches_all(
         writes_all(b, load.buffer, p.inside(p.block_path("reverse_compute_at", b.name)))
         for b in blocks
     )
-
-
-def _single(index: Int | None, iters: set[str]) -> tuple[str, Int] | None:
-    """(name, offset) where the index is that iterator + offset; ("", index) without iterators."""
-    if index is None:
-        return None
-    used = index.names & iters
-    if not used:
-        return "", index
-    if len(used) > 1:
-        return None
-    (name,) = used
-    line = index.linear(name)
-    return (name, line[1]) if line is not None and line[0] == 1 else None
 
 
 def _writes(p: Program, s: Stmt, buffers: frozenset[Buffer]) -> bool:

@@ -76,10 +76,6 @@ def require_scope(primitive: str, made: Buffer) -> None:
 
 
 def fits_registers(buffer: Buffer) -> bool:
-    """Whether the shape is constant and small enough."""
-    size = buffer.dtype.bytes
-    for extent in buffer.shape:
-        if not extent.is_const:
-            return False
-        size *= extent.value
-    return size <= REGISTER_BYTES
+    """Whether shape and strides are constant, and the bytes that they take few."""
+    fixed = all(x.is_const for x in (*buffer.shape, *buffer.strides))
+    return fixed and buffer.room.value * buffer.dtype.bytes <= REGISTER_BYTES

@@ -68,11 +68,11 @@ from pliant.sym.index_map import IndexMap
 
 
 @primitive
-def shrink_buffer(p: Program, buffer: str) -> Program:
-    """Moves the allocation around the uses, as far in as it goes, and shrinks it to what is used
-    there, but not into loops of threads that see it. Small ones of no special scope, of which a
-    number says how large they can be, become registers."""
-    plan = check_shrink_buffer(p, buffer)
+def shrink_buffer(p: Program, buffer: str, *, outside: str | None = None) -> Program:
+    """Moves the allocation around the uses, as far in as it goes (but not into the loop `outside`,
+    nor into loops of threads that see it), and shrinks it to what is used there. Small ones of no
+    special scope, of which a number says how large they can be, become registers."""
+    plan = check_shrink_buffer(p, buffer, outside)
     old, facts = plan.buffer, p.inside(plan.path)
     shape = tuple(facts.simplify(high - low + 1) for low, high in plan.box)
     new = old.replace(shape=shape, strides=compact_strides(shape))
@@ -102,7 +102,7 @@ class _Plan:
     box: tuple[Span, ...]
 
 
-def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
+def check_shrink_buffer(p: Program, buffer: str, outside: str | None = None) -> _Plan:
     """The function allocates the buffer, no call gets its address, and no iteration of a loop
     that the allocation moves into reads what another one wrote."""
 
@@ -115,7 +115,7 @@ def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
         raise refuse("it is a parameter")
     if any(a.buffer is old and a.indices is None for a in accesses(root)):
         raise refuse("a call takes its address")
-    path = (*outer, *_way_to_uses(outer[-1], old))
+    path = (*outer, *_way_to_uses(outer[-1], old, outside))
     uses = [a for a in accesses(path[-1]) if a.buffer is old]
     if not uses:
         raise refuse("nothing uses it")
@@ -127,8 +127,9 @@ def check_shrink_buffer(p: Program, buffer: str) -> _Plan:
     return _Plan(old, path, box)
 
 
-def _way_to_uses(alloc: Stmt, buffer: Buffer) -> tuple[Stmt, ...]:
-    """From the allocation's body down to the innermost sequence or block around all uses."""
+def _way_to_uses(alloc: Stmt, buffer: Buffer, outside: str | None) -> tuple[Stmt, ...]:
+    """From the allocation's body down to the innermost sequence, block or loop that is reduced over
+    around all uses."""
     assert isinstance(alloc, Alloc)
     way: list[Stmt] = [alloc.body]
     while True:
@@ -138,12 +139,23 @@ def _way_to_uses(alloc: Stmt, buffer: Buffer) -> tuple[Stmt, ...]:
                 if len(used) != 1:
                     return tuple(way)
                 way.append(used[0])
+            case For() as loop if loop.var == outside or _keeps_results(loop, buffer):
+                return tuple(way)
             case For(kind=kind) if kind in REAL_AXES and kind not in private_axes(buffer.scope):
                 return tuple(way)
             case For(body=body) | Alloc(body=body):
                 way.append(body)
             case _:
                 return tuple(way)
+
+
+def _keeps_results(loop: For, buffer: Buffer) -> bool:
+    """Whether a block that starts itself adds to the buffer from one iteration to the next."""
+    return any(
+        isinstance(s, Block) and s.init is not None and loop.var in reduction_loops(s)
+        for s in statements(loop)
+        if _uses(s, buffer)
+    )
 
 
 def _allocated(s: Stmt, buffer: Buffer) -> Stmt:
@@ -165,11 +177,6 @@ def _check_private(
 ) -> None:
     """Every element that an iteration reads was written in the same iteration."""
     here, names = path[-1], {x.var for x in crossed}
-    for s in statements(here):
-        if not isinstance(s, Block) or s.init is None or not reduction_loops(s) & names:
-            continue
-        if _uses(s, buffer):
-            raise refuse(f"block {s.name} reduces into it over {crossed[-1].var}")
     try:
         started = lower_init(Function("part", (), p.function.sizes, here)).body
     except CannotSeparateError as error:

@@ -39,6 +39,7 @@ from pliant.loop.stmt import Invoke
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.match import Match, NoMatch, match_nest
 from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import Int
 
 
 @primitive
@@ -49,13 +50,16 @@ def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
     known = p.intrinsics[intrinsic]
     values: dict[str, Node] = {b.name: found.address(b) for b in known.semantics.buffers}
     values |= {s: Index(found.sizes[s]) for s in known.semantics.sizes}
-    args = tuple(values[name] for name in known.arguments or values)
+    args = tuple(
+        Index(x.subs(found.sizes)) if isinstance(x, Int) else values[x]
+        for x in known.arguments or values
+    )
     return p.with_body(replace_at(path, Invoke(known.callee, args)))
 
 
 def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
-    """The nest computes what the intrinsic's semantics says, for some values of its sizes and
-    places of its buffers. Gives these."""
+    """The nest computes what the intrinsic's semantics says, for some values of its sizes, none
+    greater than its code can do, and places of its buffers. Gives these."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("tensorize", f"loop {loop}", reason)
@@ -64,7 +68,14 @@ def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
     if known is None:
         raise refuse(f"the program has no intrinsic {intrinsic!r}")
     path = p.loop_path("tensorize", loop)
+    facts = p.inside(path[:-1])
     try:
-        return match_nest(known.semantics, path[-1], p.inside(path[:-1]), p.sizes)
+        found = match_nest(known.semantics, path[-1], facts, p.sizes)
     except NoMatch as error:
         raise refuse(f"it does not match {intrinsic}: {error}") from error
+    for size, most in known.most:
+        if not facts.le(found.sizes[size], most):
+            raise refuse(
+                f"{intrinsic} does at most {size} = {most}, here {size} is {found.sizes[size]}"
+            )
+    return found

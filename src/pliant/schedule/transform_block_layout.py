@@ -22,6 +22,7 @@ from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, replace_at
 from pliant.loop.stmt import Block, For, Iter, Stmt, for_
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.conflicts import conflicting_pairs, describe, strict_order
+from pliant.schedule.coverage import iteration_map
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import is_domain
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
@@ -30,7 +31,6 @@ from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.sym.atoms import VarAtom
 from pliant.sym.expr import Int, IntLike, var
 from pliant.sym.facts import Facts
-from pliant.sym.index_map import IndexMap
 
 
 @primitive
@@ -127,17 +127,10 @@ def _check_chain(target: Block, chain: Sequence[For], facts: Facts, refuse: Refu
             raise refuse(f"loop {loop.var} is {loop.kind}")
         if not loop.extent.names.isdisjoint(names):
             raise refuse(f"the extent {loop.extent} of loop {loop.var} depends on another")
-    pairs = list(zip(target.iters, target.bindings, strict=True))
-    extents = {s.var: s.extent for s in chain}
-    used = [x for _, b in pairs for x in b.names]
-    for i, b in list(pairs):
-        if used.count(str(b)) == 1 and facts.equal(extents.get(str(b), i.extent - 1), i.extent):
-            del extents[str(b)]
-            pairs.remove((i, b))
-    bound = IndexMap(tuple(extents), tuple(extents.values()), tuple(b for _, b in pairs))
+    bound, domain = iteration_map(target, {s.var: s.extent for s in chain}, facts)
     if not bound.is_injective(facts):
         raise refuse("its loops are not just its iterators")
-    if not bound.covers(tuple(i.extent for i, _ in pairs), facts):
+    if not bound.covers(domain, facts):
         raise refuse("its loops do not run through all of its iterators")
 
 

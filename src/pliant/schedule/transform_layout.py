@@ -35,6 +35,7 @@ from pliant.loop.stmt import (
     for_,
     seq,
 )
+from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, writes_all
 from pliant.schedule.layout import Layout, Packing, known_layout, spread
@@ -101,14 +102,11 @@ def check_transform_layout(
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("transform_layout", f"buffer {buffer}", reason)
 
-    old, root = p.buffer(buffer), p.function.body
-    path = path_to(root, lambda s: isinstance(s, Alloc) and s.buffer is old)
+    old = p.buffer(buffer)
+    path = path_to(p.function.body, lambda s: isinstance(s, Alloc) and s.buffer is old)
     if path is None and not parameter:
         raise refuse("it is a parameter: with parameter=True the signature changes")
-    if path is not None and old.scope not in ("register", "scratch"):
-        raise refuse(f"its scope is {old.scope}: others know its layout")
-    if any(a.buffer is old and a.indices is None for a in accesses(root)):
-        raise refuse("a call takes its address, or it is read by offset")
+    check_free_layout(p, old, refuse)
     above = () if path is None else path[:-1]
     if not known_layout(index_map, old.rank, _names_at(p.function, above)):
         raise refuse(f"the layout is not one of {old.rank} indices")
@@ -126,6 +124,14 @@ def check_transform_layout(
     if path is None and packed.inverse is None:
         raise refuse("the layout has no inverse, so where its gaps are is not known")
     return _Plan(old, packed, gaps, _producer(p, old, packed, facts))
+
+
+def check_free_layout(p: Program, memory: Buffer, refuse: Refuse) -> None:
+    """Only the program's loads and stores, by index, know how the buffer lies in memory."""
+    if memory.scope not in ("param", "register", "scratch"):
+        raise refuse(f"its scope is {memory.scope}: others know its layout")
+    if any(a.buffer is memory and a.indices is None for a in accesses(p.function.body)):
+        raise refuse("a call takes its address, or it is read by offset")
 
 
 def _arranged(old: Buffer, packed: Packing) -> Buffer:

@@ -425,13 +425,13 @@ class Emitter:
         elif buffer.scope == "scratch":
             if self.lanes > 1:
                 raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
-            size = ints.emit_uniform(self, _bytes(buffer))
+            size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
             mark = context.scratch_mark(t)
             self._places[buffer.name] = (buffer, Place(context.scratch(self, size)))
             inside()
             context.scratch_release(t, mark)
         elif buffer.scope == "arena":
-            size = ints.emit_uniform(self, _bytes(buffer))
+            size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
             self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
             inside()
         else:
@@ -453,9 +453,7 @@ class Emitter:
             del self._places[b.name]
 
     def _register(self, buffer: Buffer) -> None:
-        count = 1
-        for extent in buffer.shape:
-            count *= self.resolve(extent).value
+        count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
         align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(size)))
@@ -552,7 +550,7 @@ class Emitter:
         an iteration never relies on what it finds there."""
         match body:
             case Alloc(buffer, inner) if buffer.scope == "scratch" and all(
-                name not in extent.names for extent in buffer.shape
+                name not in extent.names for extent in (*buffer.shape, *buffer.strides)
             ):
                 self._alloc(body.replace(body=Nop()), lambda: self._iterations(name, inner))
             case _:
@@ -613,13 +611,6 @@ def emit_host(f: Function, options: Options | None = None) -> tuple[str, tuple[S
     e = Emitter(module, f.name, Facts(), options or Options())
     e.host(f)
     return module.render(), tuple(e.sites)
-
-
-def _bytes(buffer: Buffer) -> Int:
-    total = as_int(buffer.dtype.bytes)
-    for extent in buffer.shape:
-        total = total * extent
-    return total
 
 
 def _ints_of(node: Node) -> Iterator[Int]:

@@ -80,10 +80,7 @@ def _own(e: Emitter, buffer: Buffer | Flat, offset: str) -> bool:
     """Whether all lanes from `offset` on, active or not, lie in a register buffer."""
     if isinstance(buffer, Flat) or buffer.scope != "register" or not offset.isdecimal():
         return False
-    size = 1
-    for extent in buffer.shape:
-        size *= e.resolve(extent).value
-    return int(offset) + e.lanes <= size
+    return int(offset) + e.lanes <= e.resolve(buffer.room).value
 
 
 def address_of(e: Emitter, ref: BufferRef) -> str:
@@ -103,6 +100,11 @@ def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> t
         if not e.is_varying(affine):
             return ints.emit_uniform(e, affine), 0
         split = affine.linear(e.lane_var)
+        if split is None:  # a part of the lane's number, which its range may decide: (32*o + l)//32
+            affine = e.facts.simplify(affine)
+            if not e.is_varying(affine):
+                return ints.emit_uniform(e, affine), 0
+            split = affine.linear(e.lane_var)
         if split is not None and split[0].is_const and split[0].value == 1:
             return ints.emit_uniform(e, split[1]), 1
         return ints.emit_varying(e, affine), 2

@@ -1,5 +1,9 @@
 """Targets are feature sets, never CPU names: a virtual machine may report a wrong one, and named
-AVX-512 CPUs make LLVM prefer 256-bit vectors (tried with LLVM 22)."""
+AVX-512 CPUs make LLVM prefer 256-bit vectors (tried with LLVM 22).
+
+A target's code runs on every processor that has its features, and is refused elsewhere
+(`runtime.features`).
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,33 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from pliant.base.errors import UnsupportedError
+from pliant.runtime.features import forbidden_features
 
 _AVX2: Final = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", "movbe", "sse4.1",
                 "sse4.2", "ssse3", "sse3", "cx16")  # fmt: skip
 _AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_VNNI: Final = (*_AVX512, "avx512vnni")
+_BF16: Final = (*_VNNI, "avx512bf16")
+_NEON: Final = ("neon", "fp-armv8")
 
+# Where a machine has several, the last of them is its best.
 FEATURE_SETS: Final[dict[str, tuple[str, ...]]] = {
     "x86-64": ("sse2",),
     "x86-64-avx2": _AVX2,
+    "x86-64-avx2-vnni": (*_AVX2, "avxvnni"),
     "x86-64-avx512": _AVX512,
+    "x86-64-avx512-vnni": _VNNI,
+    "x86-64-avx512-bf16": _BF16,
+    "x86-64-amx": (*_BF16, "amx-tile", "amx-int8", "amx-bf16"),
+    "aarch64": _NEON,
+    "aarch64-dotprod": (*_NEON, "dotprod"),
+    "aarch64-i8mm": (*_NEON, "dotprod", "i8mm"),
 }
+# Vector registers, by the first features that say so: their width and how many there are.
+_REGISTERS: Final = {
+    "avx512f": (512, 32), "avx2": (256, 16), "sse2": (128, 16), "neon": (128, 32),
+}  # fmt: skip
+_BASELINE: Final = {"x86_64": "x86-64", "aarch64": "generic"}  # LLVM's CPU, to add features to
 
 
 @dataclass(frozen=True)
@@ -37,6 +58,11 @@ class Target:
     l1: int = field(default=32 << 10)
     l2: int = field(default=512 << 10)
 
+    @property
+    def architecture(self) -> str:
+        """The first part of the triple."""
+        return self.triple.partition("-")[0]
+
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one vector register."""
         return self.vector_bits // bits
@@ -52,15 +78,17 @@ def target(name: str = "native") -> Target:
     if name not in FEATURE_SETS:
         known = ", ".join(("native", *FEATURE_SETS))
         raise UnsupportedError(f"no target {name!r}; there are: {known}")
-    bits, registers = {"x86-64": (128, 16), "x86-64-avx2": (256, 16)}.get(name, (512, 32))
-    return Target(name, "x86_64-unknown-linux-gnu", FEATURE_SETS[name], bits, registers)
+    features = FEATURE_SETS[name]
+    bits, registers = next(r for f, r in _REGISTERS.items() if f in features)
+    architecture = "aarch64" if "neon" in features else "x86_64"
+    return Target(name, f"{architecture}-unknown-linux-gnu", features, bits, registers)
 
 
 @cache
 def _native_name() -> str:
     has = llvm.get_host_cpu_features()
-    for name in ("x86-64-avx512", "x86-64-avx2", "x86-64"):
-        if all(has.get(f, False) for f in FEATURE_SETS[name]):
+    for name, features in reversed(FEATURE_SETS.items()):
+        if all(has.get(f, False) for f in features) and not forbidden_features(features):
             return name
     raise UnsupportedError("this machine's processor has none of the supported feature sets")
 
@@ -74,5 +102,5 @@ def machine(t: Target, opt: int = 3) -> llvm.TargetMachine:
     if t.vector_bits == 512:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(t.triple).create_target_machine(
-        cpu="x86-64", features=features, opt=opt, reloc="pic", codemodel="small"
+        cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic", codemodel="small"
     )

@@ -3,6 +3,17 @@
     c[i, j] = sum over q < P, k < K of a[at[q, i] + k] * b[q*K + k, j]       i < m, j < columns
 
 The rows of `a` begin where the table says; for a negative entry the row `other` is read instead.
+Operands are converted to the type of `c` before they are multiplied.
+
+Instructions that add up `group` products at once want as many neighbours along k together in the
+panel, and the loop over k split, so that the last group may be shorter:
+
+    for i, j, q in grid(m, columns, P):
+        for k, e in grid(ceildiv(K, group), min(group, K - group*k)):
+            c[i, j] += a[at[q, i] + group*k + e] * b[q*ceildiv(K, group) + k, j, e]
+
+Where products are of bf16, sums are in f32, in an order and with roundings that are the
+processor's; one that takes denormals for zeros is among them. Integers wrap.
 """
 
 from __future__ import annotations
@@ -10,31 +21,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pliant.base.dtypes import f32, i64
+from pliant.base.dtypes import DType, f32, i64
 from pliant.ir.expr import Expr, Index, Load, Select, as_expr, const
 from pliant.loop.stmt import Buffer, Function, Store, buffer, for_, seq
 from pliant.schedule.intrinsic import Intrinsic
-from pliant.sym.expr import var
+from pliant.sym.expr import Int, IntLike, ceildiv, minimum, var
 
 ENDLESS: Final = 1 << 60  # elements of `a`: it reaches as far as the table says
 
 
 @dataclass(frozen=True)
 class MatmulIntrinsic:
-    """The micro-kernel that a target offers: up to `rows` x `columns` outputs at a time."""
+    """A micro-kernel that a target offers: up to `rows` x `columns` outputs at a time."""
 
     symbol: str
     rows: int
     columns: int
     lanes: int
+    a: DType = f32
+    b: DType = f32
+    c: DType = f32
+    group: int = 1
 
     @property
-    def intrinsics(self) -> tuple[Intrinsic, Intrinsic]:
-        """The micro-kernel, and the same where no row is missing."""
+    def intrinsics(self) -> tuple[Intrinsic, ...]:
+        """The micro-kernel, and the same where no row is missing; where it takes groups, also both
+        for reductions that have whole groups only."""
+        most = (("m", self.rows),)
         every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc")  # any address will do for `other`
+        depth, groups = var("K"), var("G")
+        found = (
+            Intrinsic(self.symbol, self._semantics(depth, missing=True), most=most),
+            Intrinsic(self.plain, self._semantics(depth, missing=False), self.symbol, every, most),
+        )
+        if self.group == 1:
+            return found
+        whole = self.group * groups
+        passed = tuple(whole if x == "K" else x for x in every)
+        with_other = (*passed[:2], "other", *passed[3:])
         return (
-            Intrinsic(self.symbol, self._semantics(missing=True)),
-            Intrinsic(self.plain, self._semantics(missing=False), self.symbol, every),
+            *found,
+            Intrinsic(
+                f"{self.symbol}_whole", self._semantics(whole, True), self.symbol, with_other, most
+            ),
+            Intrinsic(
+                f"{self.plain}_whole", self._semantics(whole, False), self.symbol, passed, most
+            ),
         )
 
     @property
@@ -42,24 +74,32 @@ class MatmulIntrinsic:
         """The name of the intrinsic for operands without missing rows."""
         return f"{self.symbol}_plain"
 
-    def _semantics(self, missing: bool) -> Function:
-        m, positions, depth = var("m"), var("P"), var("K")
-        i, j, q, k = (var(x) for x in "ijqk")
-        a = buffer("a", (ENDLESS,), f32)
+    def _semantics(self, depth: Int, missing: bool) -> Function:
+        """For a reduction over `depth`, which is a size or so many groups as a size says."""
+        m, positions = var("m"), var("P")
+        (size,) = depth.names
+        i, j, q, k, e = (var(x) for x in "ijqke")
+        a = buffer("a", (ENDLESS,), self.a)
         at = buffer("at", (positions, m), i64)
-        other = buffer("other", (depth,), f32)
-        b = buffer("b", (positions * depth, self.columns), f32)
-        c = buffer("c", (m, self.columns), f32, strides=(var("ldc"), 1))
+        other = buffer("other", (depth,), self.a)
+        c = buffer("c", (m, self.columns), self.c, strides=(var("ldc"), 1))
+        words = ceildiv(depth, self.group)
+        if self.group == 1:
+            b = buffer("b", (positions * depth, self.columns), self.b)
+            loops: list[tuple[str, IntLike]] = [("q", positions), ("k", depth)]
+            along, panel = k, b[q * depth + k, j]
+        else:
+            b = buffer("b", (positions * words, self.columns, self.group), self.b)
+            left = depth - self.group * k if depth is var(size) else self.group
+            loops = [("q", positions), ("k", words), ("e", minimum(self.group, left))]
+            along, panel = self.group * k + e, b[q * words + k, j, e]
         here = (Index(i), Index(j))
         entry = at[q, i]
-        row: Expr = Load(a, (entry + Index(k),))
+        row: Expr = Load(a, (entry + Index(along),))
         if missing:
-            row = Select(as_expr(0) <= entry, row, other[k])
-        update = Store(c, here, c[i, j] + row * b[q * depth + k, j])
-        tile = seq(
-            Store(c, here, const(0.0, f32)),
-            for_([("q", positions), ("k", depth)], update),
-        )
+            row = Select(as_expr(0) <= entry, row, other[along])
+        update = Store(c, here, c[i, j] + row.cast(self.c) * panel.cast(self.c))
+        tile = seq(Store(c, here, const(0, self.c)), for_(loops, update))
         buffers: tuple[Buffer, ...] = (a, at, other, b, c) if missing else (a, at, b, c)
         body = for_([("i", m), ("j", self.columns)], tile)
-        return Function(self.symbol, buffers, ("m", "P", "K", "ldc"), body)
+        return Function(self.symbol, buffers, ("m", "P", size, "ldc"), body)

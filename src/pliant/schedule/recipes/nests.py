@@ -7,9 +7,20 @@ from typing import Final
 
 from pliant.ir.expr import Index, Load, loads_of
 from pliant.ir.node import Node
+from pliant.loop.reducer import Reducer
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
-from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, offset_of, statements
+from pliant.loop.stmt import (
+    Block,
+    Buffer,
+    BufferRef,
+    Combine,
+    For,
+    Stmt,
+    Store,
+    offset_of,
+    statements,
+)
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.program import Program
@@ -29,10 +40,10 @@ def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:
 def localize(p: Program, block: str) -> tuple[Program, str]:
     """A block that writes an output writes a buffer of the program's own instead, which all its
     readers read. Gives the block that stores the output (or the block itself)."""
-    written = p.stores(block)[0].buffer
-    if written not in p.function.buffers:
+    outputs = [b.name for b in p.function.buffers if b.name in p.written(block)]
+    if not outputs:
         return p, block
-    p = p.cache_write(block, buffer=written.name)
+    p = p.cache_write(block, buffer=outputs[0])
     stored = str(p.made[0])
     return p.compute_inline(stored, keep=True), stored
 
@@ -91,7 +102,7 @@ def positions(root: Stmt) -> list[Int]:
     for block in (s for s in statements(root) if isinstance(s, Block)):
         at = bindings_of(block)
         for s in statements(block.body):
-            if isinstance(s, Store):
+            if isinstance(s, Store | Combine):
                 _note(subst(s, at), found)
         if block.where is not None:
             _note(subst(block.where, at), found)
@@ -103,14 +114,18 @@ def _note(root: Node, found: dict[Int, None]) -> None:
     seen: set[Node] = set()
     while stack:
         node = stack.pop()
-        if node in seen or isinstance(node, Buffer):
+        if node in seen or isinstance(node, Buffer | Reducer):
             continue
         seen.add(node)
         match node:
             case Index(x):
                 found[x] = None
                 continue
-            case Load(source=b, indices=indices) | Store(buffer=b, indices=indices):
+            case (
+                Load(source=b, indices=indices)
+                | Store(buffer=b, indices=indices)
+                | BufferRef(buffer=b, indices=indices)
+            ):
                 offset = offset_of(b, indices)
                 if offset is not None:
                     found[offset] = None
@@ -126,19 +141,30 @@ def loads_below(root: Stmt) -> list[Int]:
     for block in (s for s in statements(root) if isinstance(s, Block)):
         at = bindings_of(block)
         for s in statements(block.body):
-            if isinstance(s, Store):
-                for load in loads_of(subst(s.value, at)):
+            if isinstance(s, Store | Combine):
+                for load in _loaded(subst(s, at)):
                     offset = offset_of(load.source, load.indices)
                     if offset is not None:
                         out[offset] = None
     return list(out)
 
 
+def _loaded(s: Store | Combine) -> list[Load]:
+    if isinstance(s, Store):
+        return list(loads_of(s.value))
+    return [*(t.load for t in s.targets), *(x for v in s.values for x in loads_of(v))]
+
+
 def work_of(p: Program, blocks: Iterable[str]) -> int:
     """Elementary operations that the blocks do once each."""
     total = 0
     for name in blocks:
-        total += sum(cost_of(s.value) for s in p.stores(name))
+        for s in statements(p.block(name).body):
+            match s:
+                case Store(value=value):
+                    total += cost_of(value)
+                case Combine(reducer, _, values):
+                    total += sum(map(cost_of, (*reducer.results, *values)))
     return total
 
 

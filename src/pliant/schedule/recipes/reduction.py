@@ -63,7 +63,7 @@ def _with_accumulators(p: Program, block: str, inside: str = "") -> Program:
     reducing = loops[loops.index(inside) + 1 :] if inside else loops
     if reducing:
         p = p.decompose_reduction(block, reducing[0])
-    for buffer in dict.fromkeys(s.buffer.name for s in p.stores(block)):
+    for buffer in p.written(block):
         p = p.shrink_buffer(buffer)
     return p
 

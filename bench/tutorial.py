@@ -1,0 +1,87 @@
+"""The steps of docs/tutorial_matmul.md beside PyTorch's product, on one thread, taking turns.
+
+    PYTHONPATH=src:. python bench/tutorial.py [--sizes 512 1000 …] [--runs N] [--json FILE]
+
+`x torch` says how many times as long as the step torch takes; the last step is wanted at 0.85 or
+more. The programs are those that the document defines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import linecache
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+import pliant
+from bench.timing import contention, interleave, paired_ratio, table
+from pliant.schedule.program import Program
+
+DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "tutorial_matmul.md"
+SLOW: Final = {"naive"}  # not measured at every size
+_BLOCK: Final = re.compile(r"^```(python|text[^\n]*)\n(.*?)^```", re.S | re.M)
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The document's blocks: what they are, and their text."""
+    return [(kind, text) for kind, text in _BLOCK.findall(DOCUMENT.read_text())]
+
+
+def run_block(source: str, number: int, names: dict[str, Any]) -> str:
+    """Execute a block of Python in the document's names; what it printed."""
+    file = f"{DOCUMENT.name}[{number}]"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, file, "exec"), names)
+    return printed.getvalue()
+
+
+def programs(names: dict[str, Any]) -> dict[str, Program]:
+    """The steps, in order: programs with a name of more than a letter."""
+    return {n: p for n, p in names.items() if isinstance(p, Program) and len(n) > 1}
+
+
+def main() -> None:
+    """Print a table of each size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 768, 1024])
+    parser.add_argument("--runs", type=int, default=31)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    busy = contention()
+    names: dict[str, Any] = {"__name__": "tutorial"}
+    for number, (kind, text) in enumerate(blocks()):
+        if kind == "python":
+            run_block(text, number, names)
+    compiled = {n: pliant.compile(p, threads=1) for n, p in programs(names).items()}
+    rows: list[list[Any]] = []
+    for size in options.sizes:
+        a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
+        calls: dict[str, Any] = {"torch": lambda a=a, b=b, out=out: torch.mm(a, b, out=out)}
+        for name, f in compiled.items():
+            if name not in SLOW or size == min(options.sizes):
+                calls[name] = lambda f=f, a=a, b=b, out=out: f(a, b, out=out)
+        times = interleave(calls, options.runs, limit=60.0)
+        for name, t in times.items():
+            speed, ratio = 2e-9 * size**3 / t.median, paired_ratio(times["torch"], t)
+            rows.append([size, name, t.median * 1e3, speed, ratio])
+    header = ["size", "step", "ms", "GFLOP/s", "x torch"]
+    cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
+    print(table(header, cells))
+    if busy:
+        print(f"WARNING: {busy}")
+    if options.json:
+        data = {"contention": busy, "rows": [dict(zip(header, r, strict=True)) for r in rows]}
+        options.json.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What is particular to AArch64: the steps of its micro-kernels."""

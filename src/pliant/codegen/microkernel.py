@@ -1,0 +1,384 @@
+"""Register-tiled micro-kernels: the implementation of the `mm` intrinsics.
+
+    c[i, j] = sum over p < P, k < K of a[offsets[p, i] + k] * b[p, k, j]      i < m, j < NR
+
+`a` is read in place through one element offset per row and kernel position p, so the same code
+serves a matrix product (P = 1) and a convolution (P = kernel positions, rows = output pixels). A
+negative offset reads the row of zeros instead (padding). `b` is a packed panel, NR columns wide,
+its rows contiguous. The accumulators stay in registers over all of P and K.
+
+What is multiplied, and how many elements at once, is a `Dot`. Its groups of g elements along K lie
+together in the panel, as (P, ceil(K/g), NR, g); where K is no multiple of g, nothing is read of
+`a` beyond K, and what the panel holds there does not matter.
+
+One function serves every m from 1 to MR: a jump to the variant with just that many rows, so no work
+is wasted on a ragged edge. Few rows leave accumulators unused, so K is unrolled into several sets;
+with `in_order` it is not, and an output's bits do not depend on how many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pliant.base.dtypes import DType
+from pliant.codegen.dot import F32, Dot, splat, word_type
+from pliant.codegen.llvm.types import memory_type, value_type, vector_type
+from pliant.codegen.llvm.writer import FunctionText, ModuleText
+
+Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled loop
+
+
+class MatrixKernel(Protocol):
+    """Code that computes a tile of a matrix product; see the module."""
+
+    @property
+    def symbol(self) -> str: ...
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a tile."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel."""
+
+    @property
+    def lanes(self) -> int:
+        """Sums in one vector register."""
+
+    @property
+    def a(self) -> DType: ...
+
+    @property
+    def b(self) -> DType: ...
+
+    @property
+    def c(self) -> DType: ...
+
+    @property
+    def group(self) -> int:
+        """Elements along the reduction that lie together in a panel."""
+
+    def text(self) -> str:
+        """LLVM IR: `int32 symbol(ctx, a, offsets, zeros, b, c, m, P, K, ldc)`."""
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """A family of micro-kernels: up to `rows` rows by `vectors` vectors of `lanes` columns.
+
+    `together` is how many words of a row are loaded at once: more than one where an instruction
+    takes a factor from any lane of a register.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    in_order: bool = False
+    dot: Dot = F32
+    together: int = 1
+
+    @property
+    def columns(self) -> int:
+        return self.lanes * self.vectors
+
+    @property
+    def symbol(self) -> str:
+        return f"pl_mm_{self.dot.name}_{self.rows}x{self.columns}" + "_in_order" * self.in_order
+
+    @property
+    def a(self) -> DType:
+        return self.dot.a
+
+    @property
+    def b(self) -> DType:
+        return self.dot.b
+
+    @property
+    def c(self) -> DType:
+        return self.dot.c
+
+    @property
+    def group(self) -> int:
+        return self.dot.group
+
+    @property
+    def word(self) -> str:
+        """LLVM's type of a group of elements."""
+        return word_type(self.dot)
+
+    @property
+    def words(self) -> str:
+        """LLVM's type of a vector of them."""
+        return vector_type(self.word, self.lanes)
+
+    @property
+    def vector(self) -> str:
+        """LLVM's type of a vector of sums."""
+        return value_type(self.c, self.lanes)
+
+    def text(self) -> str:
+        module = ModuleText()
+        for m in range(1, self.rows + 1):
+            _variant(module, self, m)
+        _dispatch(module, self)
+        return module.render()
+
+
+def _variant_name(kernel: MicroKernel, m: int) -> str:
+    return f"{kernel.symbol}_m{m}"
+
+
+PARAMS: Final = (
+    "ptr noalias readonly %a, ptr noalias readonly %offsets, ptr noalias readonly %zeros, "
+    "ptr noalias readonly %b, ptr noalias %c"
+)
+
+
+def _dispatch(module: ModuleText, kernel: MicroKernel) -> None:
+    t = FunctionText(module)
+    default = _variant_name(kernel, 1)
+    names = [default, *(_variant_name(kernel, m) for m in range(1, kernel.rows + 1))]
+    table = f"@{kernel.symbol}_table"
+    entries = ", ".join(f"ptr @{n}" for n in names)
+    module.globals.append(f"{table} = internal constant [{len(names)} x ptr] [{entries}]")
+    at = t.assign(f"getelementptr ptr, ptr {table}, i64 %m")
+    fn = t.assign(f"load ptr, ptr {at}")
+    t.line(f"tail call void {fn}(ptr %a, ptr %offsets, ptr %zeros, ptr %b, ptr %c,"
+           " i64 %P, i64 %K, i64 %ldc)")  # fmt: skip
+    t.line("ret i32 0")
+    header = f"define i32 @{kernel.symbol}(ptr %ctx, {PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
+    module.functions.append(t.render(header))
+
+
+def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
+    """for p: take m row pointers; for k: one update of the accumulators.
+
+    Accumulators: sets of m * vectors sums and, where the steps add a bias, its sums.
+    """
+    t = FunctionText(module)
+    vec, sums = kernel.vector, m * kernel.vectors
+    sets = 1 if sums >= 8 or kernel.in_order else min(4, 8 // sums)
+    steps = max(sets, kernel.together)
+    each = sums + kernel.vectors * bool(kernel.dot.biased)
+    outer = _Loop(t, "p", "%P", each * sets, vec)
+    bp = outer.extra_phi("ptr", "%b")
+    rows = _row_pointers(t, kernel, outer.index, m)
+    whole = "%K" if kernel.group == 1 else t.assign(f"udiv i64 %K, {kernel.group}")
+    inner = _Loop(t, "k", t.assign(f"udiv i64 {whole}, {steps}") if steps > 1 else whole,
+                  each * sets, vec, start=outer.acc)  # fmt: skip
+    b = inner.extra_phi("ptr", bp.value)
+    acc = list(inner.acc)
+    base = t.assign(f"mul i64 {inner.index}, {steps}") if steps > 1 else inner.index
+    words = _loaded(t, kernel, rows, base) if kernel.together > 1 else None
+    for s in range(steps):
+        k = base if s == 0 or words else t.assign(f"add i64 {base}, {s}")
+        at = slice(s % sets * each, (s % sets + 1) * each)
+        acc[at] = _update(t, kernel, words or _at(t, kernel, rows, k), b.value, s, acc[at])
+    b.next = t.assign(f"getelementptr {kernel.word}, ptr {b.value}, i64 {kernel.columns * steps}")
+    inner.close(acc)
+    acc = list(inner.acc)
+    after = b.value
+    if steps > 1:  # the last K % steps values of k
+        done = t.assign(f"mul i64 {inner.count}, {steps}")
+        rest = _Loop(t, "r", t.assign(f"sub i64 {whole}, {done}"), each, vec, start=acc[:each])
+        b2 = rest.extra_phi("ptr", after)
+        k = t.assign(f"add i64 {done}, {rest.index}")
+        part = _update(t, kernel, _at(t, kernel, rows, k), b2.value, 0, rest.acc)
+        b2.next = t.assign(f"getelementptr {kernel.word}, ptr {b2.value}, i64 {kernel.columns}")
+        rest.close(part)
+        acc[:each] = rest.acc
+        after = b2.value
+    if kernel.group > 1:
+        acc[:each], after = _last_word(t, kernel, rows, whole, after, acc[:each])
+    bp.next = after
+    outer.close(acc)
+    _store(t, kernel, m, sets, outer.acc)
+    header = f"define internal void @{_variant_name(kernel, m)}({PARAMS}, i64 %P, i64 %K, i64 %ldc)"
+    module.functions.append(t.render(header))
+
+
+def _row_pointers(t: FunctionText, kernel: MicroKernel, p: str, m: int) -> list[str]:
+    first = t.assign(f"mul i64 {p}, {m}")
+    table = t.assign(f"getelementptr i64, ptr %offsets, i64 {first}")
+    rows = []
+    for i in range(m):
+        at = t.assign(f"getelementptr i64, ptr {table}, i64 {i}")
+        rows.append(row_pointer(t, kernel.a, at))
+    return rows
+
+
+def row_pointer(t: FunctionText, dtype: DType, entry: str) -> str:
+    """Where the row of an entry of the table begins."""
+    offset = t.assign(f"load i64, ptr {entry}, align 8")
+    inside = t.assign(f"icmp sge i64 {offset}, 0")
+    row = t.assign(f"getelementptr {memory_type(dtype)}, ptr %a, i64 {offset}")
+    return t.assign(f"select i1 {inside}, ptr {row}, ptr %zeros")
+
+
+def _at(t: FunctionText, kernel: MicroKernel, rows: list[str], k: str) -> Words:
+    """One word of each row, loaded where it is used."""
+
+    def word(i: int, step: int) -> str:
+        at = t.assign(f"getelementptr {kernel.word}, ptr {rows[i]}, i64 {k}")
+        return t.assign(f"load {kernel.word}, ptr {at}, align {kernel.a.bytes}")
+
+    return word
+
+
+def _loaded(t: FunctionText, kernel: MicroKernel, rows: list[str], k: str) -> Words:
+    """The words of all steps, loaded together."""
+    kind = vector_type(kernel.word, kernel.together)
+    vectors = []
+    for row in rows:
+        at = t.assign(f"getelementptr {kernel.word}, ptr {row}, i64 {k}")
+        vectors.append(t.assign(f"load {kind}, ptr {at}, align {kernel.a.bytes}"))
+    return lambda i, step: t.assign(f"extractelement {kind} {vectors[i]}, i64 {step}")
+
+
+def _update(
+    t: FunctionText, kernel: MicroKernel, words: Words, b: str, step: int, acc: list[str],
+    mask: str = "",
+) -> list[str]:  # fmt: skip
+    """The products of one word of every row with one row of the panel."""
+    nv, dot, lanes, kind = kernel.vectors, kernel.dot, kernel.lanes, kernel.words
+    sums = len(acc) - nv * bool(dot.biased)
+    columns = []
+    for j in range(nv):
+        offset = step * kernel.columns + j * lanes
+        at = t.assign(f"getelementptr {kernel.word}, ptr {b}, i64 {offset}")
+        column = t.assign(f"load {kind}, ptr {at}, align {kernel.b.bytes}")
+        if mask:
+            column = t.assign(f"and {kind} {column}, {mask}")
+        columns.append(dot.right(t, lanes, column))
+    out = []
+    for i in range(sums // nv):
+        word = dot.left(t, lanes, words(i, step))
+        for j in range(nv):
+            out.append(dot.step(t, lanes, acc[i * nv + j], word, columns[j]))
+    if dot.biased:
+        word = dot.left(t, lanes, "0")
+        for j in range(nv):
+            out.append(dot.step(t, lanes, acc[sums + j], word, columns[j]))
+    return out
+
+
+def _last_word(
+    t: FunctionText, kernel: MicroKernel, rows: list[str], whole: str, b: str, acc: list[str]
+) -> tuple[list[str], str]:
+    """The last K % group elements, as a word filled up with zeros."""
+    word, bits = kernel.word, kernel.a.bits
+    done = t.assign(f"mul i64 {whole}, {kernel.group}")
+    left = t.assign(f"sub i64 %K, {done}")
+    some = t.assign(f"icmp ne i64 {left}, 0")
+    once = _Loop(t, "t", t.assign(f"zext i1 {some} to i64"), len(acc), kernel.vector, start=acc)
+    b2 = once.extra_phi("ptr", b)
+    shift = t.assign(f"mul i64 {left}, {bits}")
+    shift = shift if word == "i64" else t.assign(f"trunc i64 {shift} to {word}")
+    mask = t.assign(f"sub {word} {t.assign(f'shl {word} 1, {shift}')}, 1")
+    last = t.assign(f"sub i64 {left}, 1")
+
+    def partial_word(i: int, step: int) -> str:
+        total = ""
+        for e in range(kernel.group - 1):  # elements that are not there repeat the last one
+            at = t.intrinsic("llvm.umin.i64", "i64", [("i64", str(e)), ("i64", last)])
+            at = t.assign(f"add i64 {done}, {at}")
+            at = t.assign(f"getelementptr i{bits}, ptr {rows[i]}, i64 {at}")
+            x = t.assign(f"load i{bits}, ptr {at}, align {kernel.a.bytes}")
+            x = t.assign(f"zext i{bits} {x} to {word}")
+            if e:
+                x = t.assign(f"shl {word} {x}, {e * bits}")
+            total = t.assign(f"or {word} {total}, {x}") if total else x
+        return t.assign(f"and {word} {total}, {mask}")
+
+    columns = ""
+    if kernel.c.is_float:  # 0 times what the panel holds may be NaN
+        columns = splat(t, kernel.lanes, word, mask)
+    part = _update(t, kernel, partial_word, b2.value, 0, once.acc, columns)
+    b2.next = t.assign(f"getelementptr {word}, ptr {b2.value}, i64 {kernel.columns}")
+    once.close(part)
+    return once.acc, b2.value
+
+
+def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[str]) -> None:
+    nv, vec, lanes, out = kernel.vectors, kernel.vector, kernel.lanes, memory_type(kernel.c)
+    each = len(acc) // sets
+    add = "fadd" if kernel.c.is_float else "add"
+
+    def total_of(at: int) -> str:
+        total = acc[at]
+        for s in range(1, sets):
+            total = t.assign(f"{add} {vec} {total}, {acc[s * each + at]}")
+        return total
+
+    biases = [total_of(m * nv + j) for j in range(nv)] if kernel.dot.biased else []
+    for i in range(m):
+        row = t.assign(f"mul i64 %ldc, {i}")
+        for j in range(nv):
+            total = total_of(i * nv + j)
+            if biases:
+                total = t.assign(f"sub {vec} {total}, {biases[j]}")
+            at = t.assign(f"add i64 {row}, {j * lanes}")
+            at = t.assign(f"getelementptr {out}, ptr %c, i64 {at}")
+            t.line(f"store {vec} {total}, ptr {at}, align 4")
+    t.line("ret void")
+
+
+class _Phi:
+    def __init__(self, value: str, first: str, kind: str) -> None:
+        self.value, self.first, self.kind, self.next = value, first, kind, ""
+
+
+class _Loop:
+    """for index in [0, count), carrying accumulators; after `close`, `acc` holds the final ones."""
+
+    def __init__(
+        self, t: FunctionText, name: str, count: str, carried: int, kind: str,
+        start: list[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.t, self.kind, self.count = t, kind, count
+        self.before, self.head = t.block, t.label(f"{name}head")
+        self.body, self.done = t.label(f"{name}body"), t.label(f"{name}done")
+        self.latch = t.label(f"{name}latch")
+        self.first = start or ["zeroinitializer"] * carried
+        t.jump(self.head)
+        t.start(self.head)
+        self.index = t.name(name)
+        self._at = len(t._lines)
+        self.acc = [t.name("acc") for _ in range(carried)]
+        self.phis: list[_Phi] = []
+        t.start(self.body)
+
+    def extra_phi(self, kind: str, first: str) -> _Phi:
+        phi = _Phi(self.t.name("ptr"), first, kind)
+        self.phis.append(phi)
+        return phi
+
+    def close(self, acc: list[str]) -> None:
+        t = self.t
+        step = t.name("step")
+        t.jump(self.latch)
+        t.start(self.latch)
+        t.line(f"{step} = add nuw nsw i64 {self.index}, 1")
+        t.jump(self.head)
+        head = [
+            f"  {self.index} = phi i64 [ 0, %{self.before} ], [ {step}, %{self.latch} ]",
+            *(
+                f"  {a} = phi {self.kind} [ {first}, %{self.before} ], [ {n}, %{self.latch} ]"
+                for a, first, n in zip(self.acc, self.first, acc, strict=True)
+            ),
+            *(
+                f"  {p.value} = phi {p.kind} [ {p.first}, %{self.before} ],"
+                f" [ {p.next}, %{self.latch} ]"
+                for p in self.phis
+            ),
+        ]
+        more = t.name("more")
+        head += [
+            f"  {more} = icmp ult i64 {self.index}, {self.count}",
+            f"  br i1 {more}, label %{self.body}, label %{self.done}",
+        ]
+        t._lines[self._at : self._at] = head
+        t.start(self.done)

@@ -1,0 +1,88 @@
+"""What a loop program takes and gives, seen as a function of arrays.
+
+    @loop(notes={"outputs": ("y",)})                 y = row_sums(x)        y: f32[n]
+    def row_sums(y: f32["n"], x: f32["n", "k"], n: i64, k: i64): …
+
+Outputs are the buffers that it stores into, inputs all others. The note says which, where calls
+leave that open. Sizes follow from the inputs' extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pliant.base.errors import InvalidModelError
+from pliant.loop.regions import accesses
+from pliant.loop.stmt import (
+    Buffer,
+    Function,
+    Invoke,
+    Stmt,
+    compact_strides,
+    statements,
+    stored,
+)
+from pliant.sym.extents import solve_extents
+
+OUTPUTS: Final = "outputs"  # the note that names them
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`function` takes the inputs' buffers, then the outputs'."""
+
+    function: Function
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+
+def signature(function: Function) -> Signature:
+    """Raises InvalidModelError, with the reason, where the program is no function of arrays: it
+    stores nothing, an output's old contents matter, memory is not compact or a size is left open.
+    """
+    said = dict(function.notes).get(OUTPUTS)
+    stored = stored_buffers(function.body)
+    outputs = tuple(b for b in function.buffers if (b.name in said if said else b in stored))
+    inputs = tuple(b for b in function.buffers if b not in outputs)
+
+    def refuse(reason: str) -> InvalidModelError:
+        return InvalidModelError(f"{function.name}: {reason}")
+
+    if not outputs:
+        raise refuse("it stores into none of its parameters, so it has no result")
+    for b in function.buffers:
+        if b.strides != compact_strides(b.shape):
+            raise refuse(f"{b.name} has strides of its own; arrays that are passed are compact")
+    _check_started(function, outputs, refuse)
+    unknown = set(function.sizes) - solve_extents([(e, e) for b in inputs for e in b.shape]).keys()
+    if unknown:
+        raise refuse(f"the size {min(unknown)} does not follow from the shapes of its inputs")
+    return Signature(function.replace(buffers=(*inputs, *outputs)), inputs, outputs)
+
+
+def stored_buffers(body: Stmt) -> frozenset[Buffer]:
+    """Buffers that something stores into (not by a call)."""
+    return frozenset(place.buffer for place in stored(body))
+
+
+def _check_started(
+    function: Function,
+    outputs: tuple[Buffer, ...],
+    refuse: Callable[[str], InvalidModelError],
+) -> None:
+    if any(isinstance(s, Invoke) for s in statements(function.body)):
+        return  # what calls read and write is not known here; the program was checked before
+    begun: set[Buffer] = set()
+    found = accesses(function.body)
+    for a in found:
+        if a.buffer not in outputs or a.buffer in begun:
+            continue
+        own = [w for w in found if w.write and w.buffer is a.buffer and w.block == a.block]
+        # A block may read what other iterations of it have stored.
+        if not a.write and (not own or any(w.indices == a.indices for w in own)):
+            raise refuse(
+                f"{a.buffer.name} is read before it is written: an output begins with nothing in it"
+            )
+        begun.add(a.buffer)

@@ -1,0 +1,73 @@
+"""Whether loops run a block through the whole of its iterators' domains.
+
+    for i_0 in range(ceildiv(n, 8)):                    runs t for 0 <= v < n
+        for i_1 in range(min(8, n - 8*i_0)):
+            with block("t", S(8*i_0 + i_1, n)) as v:
+
+A block's domain says what it makes sense for, not what happens: `partition` makes two blocks that
+run for a part of it each. What is brought back from a copy must have been written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pliant.loop.stmt import Block, For, Stmt
+from pliant.schedule.flow import only_domain, unconditional
+from pliant.schedule.program import Program
+from pliant.sym.atoms import MinAtom
+from pliant.sym.expr import Int, minimum
+from pliant.sym.facts import Facts
+from pliant.sym.index_map import IndexMap
+
+
+def iteration_map(
+    block: Block, extents: Mapping[str, Int], facts: Facts
+) -> tuple[IndexMap, tuple[Int, ...]]:
+    """What loops of these extents make of the block's iterators, and the iterators' extents;
+    without iterators that are one of the loops. `facts` hold outside."""
+    pairs, rest = list(zip(block.iters, block.bindings, strict=True)), dict(extents)
+    used = [x for _, b in pairs for x in b.names]
+    for it, b in list(pairs):
+        extent = rest.get(str(b))
+        if extent is not None and used.count(str(b)) == 1 and facts.equal(extent, it.extent):
+            del rest[str(b)]
+            pairs.remove((it, b))
+    to = IndexMap(tuple(rest), tuple(rest.values()), tuple(b for _, b in pairs))
+    return to, tuple(it.extent for it, _ in pairs)
+
+
+def runs_through(p: Program, path: tuple[Stmt, ...], at: int) -> bool:
+    """Whether `path[at]` runs the block at the end of `path` for all values of its iterators."""
+    block, loops = path[-1], [s for s in path[at:-1] if isinstance(s, For)]
+    assert isinstance(block, Block)
+    inside = p.inside(path)
+    if not unconditional(path[at:-1]) or not only_domain(block, inside):
+        return False
+    names = frozenset(x.var for x in loops)
+    extents = {x.var: _unclipped(x, block, names, inside) for x in loops}
+    if not all(x.names.isdisjoint(names) for x in extents.values()):
+        return False
+    facts = p.inside(path[:at])
+    to, domain = iteration_map(block, extents, facts)
+    bound = frozenset[str]().union(*(b.names for b in block.bindings))
+    if not all(v in bound or facts.positive(x) for v, x in extents.items()):
+        return False
+    return to.covers(domain, facts)
+
+
+def _unclipped(loop: For, block: Block, names: frozenset[str], facts: Facts) -> Int:
+    """The loop's extent; where it varies with other loops, being clipped to what is left, that of
+    a whole tile, if the block's iterators would leave their domains in the rest."""
+    atom = loop.extent.sole_atom
+    ends = atom.args if isinstance(atom, MinAtom) else ()
+    fixed = [x for x in ends if x.names.isdisjoint(names)]
+    for end in ends:
+        lines = (b.linear(loop.var) for b in block.bindings)
+        outside = (
+            line is not None and line[0] == 1 and facts.le(it.extent, line[1] + end)
+            for it, line in zip(block.iters, lines, strict=True)
+        )
+        if end not in fixed and not any(outside):
+            return loop.extent
+    return minimum(*fixed) if fixed else loop.extent

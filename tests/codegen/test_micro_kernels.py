@@ -1,0 +1,43 @@
+"""Micro-kernels of the feature sets that this machine has, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pliant.codegen.build import Image, build_micro_kernel
+from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
+from pliant.codegen.micro_kernels import micro_kernels
+from pliant.codegen.microkernel import MatrixKernel
+from pliant.runtime.features import forbidden_features, host_machine, missing_features
+from tests.codegen.native import entry, run
+from tests.codegen.tiles import Tile, extremes, tails
+
+# Each under the smallest feature set that has it.
+KERNELS = {
+    mk: target(name)
+    for name in reversed(FEATURE_SETS)
+    for numerics in ("fast", "batch_invariant")
+    for mk in micro_kernels(target(name), numerics)
+    if target(name).architecture == host_machine()
+}
+PARAMS = [pytest.param(mk, t, id=f"{t.name}-{mk.symbol}") for mk, t in KERNELS.items()]
+
+
+@pytest.fixture
+def call(mk: MatrixKernel, t: Target) -> Iterator[Callable[..., int]]:
+    missing = missing_features(t.features) or forbidden_features(t.features)
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} here: {mk.symbol} of {t.name} was not run")
+    image = Image([build_micro_kernel(mk, t).object], [mk.symbol], t)
+    yield entry(image.entries[mk.symbol])  # noqa: PT022  (the image must live as long)
+
+
+@pytest.mark.parametrize("cases", [tails, extremes])
+@pytest.mark.parametrize(("mk", "t"), PARAMS)
+def test_against_numpy(
+    call: Callable[..., int], mk: MatrixKernel, cases: Callable[[MatrixKernel], Iterator[Tile]]
+) -> None:
+    for tile in cases(mk):
+        run(call, tile)

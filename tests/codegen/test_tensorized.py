@@ -1,0 +1,46 @@
+"""Plain products in the loop language that reach the micro-kernels of this machine, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pliant.base.dtypes import f32
+from pliant.codegen.build import Image, build_kernel, build_micro_kernel, target_matmuls
+from pliant.codegen.llvm.target import FEATURE_SETS, target
+from pliant.codegen.micro_kernels import micro_kernels
+from pliant.runtime.features import forbidden_features, host_machine, missing_features
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from tests.codegen.native import call_kernel
+from tests.codegen.tiles import values
+from tests.schedule.test_groups import product, tiled
+
+TARGETS = {
+    mm: t
+    for t in map(target, reversed(FEATURE_SETS))
+    if t.architecture == host_machine()
+    and not missing_features(t.features) + forbidden_features(t.features)
+    for mm in target_matmuls(t)
+}
+SIZES = [(1, 1, 1), (3, 5, 4), (14, 32, 64), (15, 33, 65), (100, 70, 131), (2, 40, 0), (0, 3, 5)]
+
+
+@pytest.mark.parametrize("mm", TARGETS, ids=lambda mm: mm.symbol)
+def test_against_numpy(mm: MatmulIntrinsic) -> None:
+    t = TARGETS[mm]
+    p = tiled(product(mm), mm).tensorize("c_i_1", mm.plain)
+    kernel = build_kernel(p.function, t)
+    assert kernel.calls == (mm.symbol,)
+    (mk,) = [x for x in micro_kernels(t) if x.symbol == mm.symbol]
+    image = Image([build_micro_kernel(mk, t).object, kernel.object], [p.function.name], t)
+    for n, m, k in SIZES:
+        rng = np.random.default_rng((n, m, k))
+        a, b = values(rng, (n, k), mm.a), values(rng, (k, m), mm.b)
+        c = np.full((n, m), 77, mm.c.numpy)
+        call_kernel(image.entries[p.function.name], [a, b, c], [n, m, k])
+        if mm.c is not f32:
+            np.testing.assert_array_equal(c, (a.astype(np.int64) @ b).astype(np.int32))
+            continue
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        bound = (k + 8) * 2.0**-23 * (np.abs(x) @ np.abs(y))
+        assert (np.abs(c - x @ y) <= bound).all()

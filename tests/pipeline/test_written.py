@@ -1,0 +1,217 @@
+"""Tensor programs compile like models: called with arrays, checked, saved and loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pliant
+from pliant.language import exp, f32, grid, i32, sizes
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program
+
+n, k, m = sizes("n k m")
+RNG = np.random.default_rng(3)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pliant.program
+def product(c: f32[n, m], a: f32[n, k], b: f32[k, m]):
+    """Outputs may come first."""
+    for i, j in grid(n, m):
+        c[i, j] = sum(a[i, r] * b[r, j] for r in grid(k))
+
+
+@pliant.program
+def softmax(x: f32[n, k], y: f32[n, k], top: f32[n]):
+    e = alloc(f32[n, k], scope="scratch")  # noqa: F821
+    total = alloc(f32[n], scope="scratch")  # noqa: F821
+    for i in grid(n):
+        top[i] = max(x[i, r] for r in grid(k))
+        for j in grid(k):
+            e[i, j] = exp(x[i, j] - top[i])
+        total[i] = sum(e[i, r] for r in grid(k))
+        for j in grid(k):
+            y[i, j] = e[i, j] / total[i]
+
+
+def scheduled_product() -> Program:
+    p = product.split("i", 4).split("j", 16)
+    return p.reorder("i_0", "j_0", "i_1", "r", "j_1").vectorize("j_1").parallel("i_0")
+
+
+@pytest.mark.parametrize("p", [product, scheduled_product()])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (1, 1, 1), (17, 3, 33), (0, 2, 3), (4, 0, 5)])
+def test_a_program_is_compiled_once_for_all_shapes(p: Program, shape: tuple[int, ...]) -> None:
+    a, b = floats(shape[0], shape[1]), floats(shape[1], shape[2])
+    f = pliant.compile(p)
+    np.testing.assert_allclose(f(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(f(a, b), p.run(a, b), rtol=1e-4, atol=1e-5)
+    assert f.stats()["compiles"] == 1
+
+
+def test_it_takes_torch_tensors_buffers_and_names() -> None:
+    f = pliant.compile(product)
+    a, b, out = torch.randn(3, 5), torch.randn(5, 2), torch.empty(3, 2)
+    assert isinstance(f(a, b), torch.Tensor)
+    assert f(a, b, out=out) is out
+    torch.testing.assert_close(out, a @ b)
+    assert set(f.run({"a": a, "b": b})) == {"c"}
+    torch.testing.assert_close(f(a.T.contiguous().T, b), a @ b)  # any strides
+
+
+def test_several_results_come_as_a_tuple() -> None:
+    x = floats(4, 7)
+    y, top = pliant.compile(softmax)(x)
+    np.testing.assert_allclose(y.sum(1), np.ones(4), rtol=1e-5)
+    np.testing.assert_array_equal(top, x.max(1))
+    want, _ = softmax.run(x)
+    np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
+    f = pliant.compile(scheduled_product())
+    f.save(tmp_path / "product.so")
+    g = pliant.load(tmp_path / "product.so")
+    a, b = floats(9, 4), floats(4, 20)
+    np.testing.assert_array_equal(g(a, b), f(a, b))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ((floats(3, 4), floats(5, 2)), "b: dim 0 must be k = 4, got 5"),
+        ((floats(3), floats(5, 2)), "a"),
+        ((floats(3, 4).astype(np.float64), floats(4, 2)), "a"),
+        ((floats(3, 4),), "product"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arrays: tuple[np.ndarray, ...], message: str) -> None:
+    with pytest.raises(pliant.ShapeError, match=message):
+        pliant.compile(product)(*arrays)
+    with pytest.raises(pliant.ShapeError):
+        product.run(*arrays)
+
+
+@pliant.program(dims={"n": pliant.Dim(min=4, max=64, multiple=4)})
+def halves(x: f32[n], y: f32[n]):
+    for i in grid(n):
+        y[i] = x[i] * 0.5
+
+
+def test_what_a_schedule_takes_for_granted_is_checked() -> None:
+    p = halves.split("i", 4, tail="exact").vectorize("i_1")
+    f = pliant.compile(p, dims={"n": pliant.Dim(max=32)})
+    np.testing.assert_array_equal(f(np.ones(8, np.float32)), np.full(8, 0.5, np.float32))
+    for size, message in ((6, "multiple of 4"), (0, "at least 4"), (36, "at most 32")):
+        with pytest.raises(pliant.ShapeError, match=message):
+            f(floats(size))
+    with pytest.raises(pliant.ShapeError, match="must be a multiple of 4"):
+        p.run(floats(6))
+    with pytest.raises(pliant.ShapeError, match="halves has no size 'q'; its sizes are: n"):
+        pliant.compile(p, dims={"q": pliant.Dim()})
+
+
+@pliant.program
+def shifted(x: f32[2 * n + 1], y: f32[n + 3]):
+    for i in grid(n + 3):
+        y[i] = x[min(i, 2 * n)]
+
+
+def test_sizes_follow_from_linear_extents() -> None:
+    x = floats(9)
+    want = x[np.minimum(np.arange(7), 8)]
+    np.testing.assert_array_equal(shifted.run(x), want)
+    f = pliant.compile(shifted)
+    np.testing.assert_array_equal(f(x), want)
+    with pytest.raises(pliant.ShapeError):
+        f(floats(8))
+
+
+def accumulates(x: f32[n], y: f32[n]):
+    for i in grid(n):
+        y[i] += x[i]
+
+
+def nothing(x: f32[n]):
+    pass
+
+
+def open_size(x: f32[n], y: f32[m]):
+    for i in grid(m):
+        y[i] = x[0]
+
+
+def steps(x: f32[n], y: f32[n], count: i64):  # noqa: F821
+    for i in grid(n):
+        y[i] = x[i] * f32(count)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (accumulates, "y is read before it is written"),
+        (nothing, "it stores into none of its parameters"),
+        (open_size, "the size m does not follow from the shapes of its inputs"),
+        (steps, "the size count does not follow"),
+    ],
+)
+def test_what_is_no_function_of_arrays_is_refused(fn: object, message: str) -> None:
+    p = pliant.program(fn)  # type: ignore[call-overload]
+    with pytest.raises(pliant.InvalidModelError, match=message):
+        pliant.compile(p)
+    with pytest.raises(pliant.InvalidModelError, match=message):
+        p.run(floats(3))
+
+
+COLUMNS = int(next(iter(product.intrinsics)).split("x")[1])  # of the target's tile
+
+
+@pliant.program
+def tile(a: f32[n, k], b: f32[k, COLUMNS], c: f32[n, COLUMNS]):
+    for i, j in grid(n, COLUMNS):
+        c[i, j] = sum(a[i, r] * b[r, j] for r in grid(k))
+
+
+def test_a_program_may_call_an_intrinsic_of_the_target() -> None:
+    p = with_intrinsic(tile, TILE_ROWS)
+    a, b = floats(13, 6), floats(6, COLUMNS)
+    np.testing.assert_allclose(p.run(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(pliant.compile(p)(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    if next(iter(p.intrinsics)) == "pl_mm_f32_14x32":
+        with pytest.raises(pliant.InvalidModelError, match="tile calls pl_mm_f32_14x32, which"):
+            pliant.compile(p, target="x86-64-avx2")
+
+
+TILE_ROWS = dict(next(i for n, i in tile.intrinsics.items() if n.endswith("_plain")).most)["m"]
+
+
+def test_a_tile_that_is_too_large_for_an_intrinsic_is_refused() -> None:
+    """It jumps to code for the number of rows: beyond the last there is none."""
+    with pytest.raises(SchedulingError, match=f"_plain does at most m = {TILE_ROWS}, here m is"):
+        with_intrinsic(tile, TILE_ROWS + 1)
+
+
+def with_intrinsic(p: Program, rows: int) -> Program:
+    p = p.split("i", rows, tail="clip").reorder("i_0", "i_1", "j", "r")
+    p = p.add_unit_loop("r")
+    (position,) = p.made
+    p = p.cache_index("c", "a", "i_0", "r", (position, "i_1"))
+    p = p.decompose_reduction("c", position)
+    return p.tensorize("i_1", next(i for i in p.intrinsics if i.endswith("_plain")))
+
+
+def test_integers_and_other_types_work() -> None:
+    @pliant.program
+    def counts(x: i32[n], y: i32[3]):
+        for c in grid(3):
+            y[c] = sum(i32(x[i] == i32(c)) for i in grid(n))
+
+    x = RNG.integers(0, 3, 50).astype(np.int32)
+    np.testing.assert_array_equal(pliant.compile(counts)(x), np.bincount(x, minlength=3))
