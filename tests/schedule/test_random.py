@@ -228,7 +228,7 @@ def attempt(p: Program, name: str, *args: Any) -> Program:
         return p
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(device_schedules())
 def test_random_launches_are_refused_or_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair
