@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pliant.loop.interpret import interpret
 from pliant.loop.printer import function_text
-from pliant.loop.stmt import Function, Invoke, statements
+from pliant.loop.stmt import Alloc, Function, Invoke, statements
+from pliant.loop.threads import is_bound
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
@@ -77,7 +78,7 @@ def _one(draw: Callable[[Any], Any], result: Case, with_native: bool) -> None:
             except SchedulingError:
                 result.refused[name] += 1
         tried = None
-        result.native = with_native and not _calls(p)
+        result.native = with_native and _compiles(p)
         check(start, p, result.sizes, result.native)
     except Exception as error:
         steps = (*p.trace, tried) if tried else p.trace
@@ -107,8 +108,14 @@ def _arrays(f: Function, sizes: dict[str, int]) -> list[np.ndarray]:
     return [rng.integers(-4, 5, s).astype(b.dtype.numpy) for s, b in pairs]
 
 
-def _calls(p: Program) -> bool:
-    return any(isinstance(s, Invoke) for s in statements(p.function.body))
+def _compiles(p: Program) -> bool:
+    """Whether there is machine code for it: its intrinsics have none, and neither have devices."""
+    return not any(
+        isinstance(s, Invoke)
+        or is_bound(s)
+        or (isinstance(s, Alloc) and s.buffer.scope not in ("register", "scratch"))
+        for s in statements(p.function.body)
+    )
 
 
 # ---- reports
@@ -150,7 +157,7 @@ def _failure(
                 p = getattr(p, s.name)(*s.args, **dict(s.options))
             except SchedulingError:
                 continue
-        check(start, p, sizes, with_native and not _calls(p))
+        check(start, p, sizes, with_native and _compiles(p))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
