@@ -24,7 +24,7 @@ from pliant.loop.reduction import Update, as_update
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, less, subst
 from pliant.loop.stmt import Alloc, Block, Buffer, BufferRef, For, If, Stmt, Store, buffer, seq
 from pliant.loop.threads import THREAD_AXES
-from pliant.sym.expr import Int, const, var
+from pliant.sym.expr import Int, IntLike, const, var
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def tree(
     """The steps of a reduction. `at` gives each thread axis its variable; `around` are the other
     axes of threads that the reduction is done for, each with its variable and extent."""
     block, update = found.block, found.update
-    rows = [n for _, n in around]
+    rows: list[IntLike] = [n for _, n in around]
     parts, shared = [], []
     for to in (place.buffer for place in update.places):
         parts.append(buffer(names.buffer(f"{to.name}_part"), (1,), to.dtype, scope="local"))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pliant.ir.einsum import Einsum, NoEinsum, names_in, split_guard
 from pliant.ir.expr import Axis, Expr
 from pliant.ir.mapping import likely_value
+from pliant.loop.reducer import Reducer
 from pliant.loop.reduction import as_update
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
@@ -24,20 +25,21 @@ from pliant.sym.facts import Facts
 def einsum_of_block(block: Block, facts: Facts) -> Einsum:
     """The form of a block in terms of its own iterators. Raises NoEinsum."""
     update = as_update(block)
-    if update is None:
-        raise NoEinsum(f"block {block.name} is not one update of a reduction")
+    if update is None or isinstance(update.combiner, Reducer):
+        raise NoEinsum(f"block {block.name} is not one update of one value")
     ordered = [i.var for i in block.iters if i.kind == "O"]
     if ordered:
         raise NoEinsum(f"{', '.join(ordered)} must run in order")
     if block.where is not None:
         raise NoEinsum(f"block {block.name} runs under a condition")
+    (place,), (value,) = update.places, update.values
     outer = tuple(Axis(i.var, i.extent) for i in block.iters if i.kind == "S")
     inner = tuple(Axis(i.var, i.extent) for i in block.iters if i.kind == "R")
-    used = frozenset[str]().union(*map(names_in, update.indices))
+    used = frozenset[str]().union(*map(names_in, place.indices))
     late = sorted(used & {a.var for a in inner})
     if late:
         raise NoEinsum(f"{', '.join(late)} is reduced over but says where the result goes")
-    store = Store(update.buffer, update.indices, update.value)
+    store = Store(place.buffer, place.indices, value)
     return _form(store, outer, inner, update.combiner, block.init is not None, facts)
 
 

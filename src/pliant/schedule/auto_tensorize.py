@@ -27,7 +27,7 @@ from pliant.ir.expr import Expr, Index, Load, loads_of
 from pliant.ir.mapping import Found, IteratorMap, Operand, match_iterators
 from pliant.ir.node import walk
 from pliant.loop.einsum import einsum_of_block, einsum_of_function
-from pliant.loop.stmt import Block
+from pliant.loop.stmt import Block, Store, statements
 from pliant.schedule.arrange import Arranged, arrange, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
@@ -95,7 +95,7 @@ def groups_apart(p: Program, block: str) -> Program | None:
         return None
     try:
         p = p.transform_block_layout(block, tuple(parts))
-        return p.reindex(block, p.stores(block)[0].buffer.name)
+        return p.reindex(block, _stored(p, block).buffer.name)
     except SchedulingError:
         return None
 
@@ -135,7 +135,7 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
             raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
-    store = nest.store
+    store: str = nest.store
     reader = _copied_on(p, nest)
     if reader is not None:
         p, store = p.compute_inline(store), reader
@@ -168,7 +168,7 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
 
 def _copied_on(p: Program, nest: Arranged) -> str | None:
     """The block that copies what the store writes to a parameter, if that is all that reads it."""
-    written = p.stores(nest.store)[0].buffer
+    written = _stored(p, nest.store).buffer
     if written in p.function.buffers:
         return None
     readers = [b for b in p.blocks if any(x.source is written for x in loads_of(p.block(b)))]
@@ -177,7 +177,7 @@ def _copied_on(p: Program, nest: Arranged) -> str | None:
 
 def _written_at(p: Program, block: str) -> list[str]:
     """Which iterator each dimension of the output is."""
-    (store,) = p.stores(block)
+    store = _stored(p, block)
     names = [str(i.int_) if isinstance(i, Index) else "" for i in store.indices]
     if len(set(names)) < len(names) or not set(names) <= {i.var for i in p.block(block).iters}:
         raise _refusal(block, f"it does not write {store.buffer.name} at distinct iterators")
@@ -354,8 +354,14 @@ def _called(p: Program, loop: str, known: Intrinsic) -> Program:
 # ---- looking
 
 
+def _stored(p: Program, block: str) -> Store:
+    """The one store of a block."""
+    (store,) = (s for s in statements(p.block(block).body) if isinstance(s, Store))
+    return store
+
+
 def _loads(p: Program, block: str) -> list[Load]:
-    (store,) = p.stores(block)
+    store = _stored(p, block)
     return [x for x in walk(store.value) if isinstance(x, Load)]
 
 

@@ -38,7 +38,7 @@ class Gone:
 
 def gone_in(
     before: Function, after: Function, number: int, step: Step, made: Sequence[str]
-) -> Mapping[tuple[str, str], Gone]:
+) -> dict[tuple[str, str], Gone]:
     """What a step left nothing of, by kind and name."""
     lost = references(before) - references(after)
     return dict.fromkeys(sorted(lost), Gone(number, step, tuple(map(str, made)))) if lost else {}

@@ -185,6 +185,12 @@ class Program:
         return tuple(LoopRef(s.var) for s in loops if s not in outer)
 
     @property
+    def numbers(self) -> tuple[Int, ...]:
+        """The variables of the last sampling step, which decided integers."""
+        assert not any(isinstance(x, Decided) for x in self.chosen)
+        return tuple(x for x in self.chosen if not isinstance(x, Decided))
+
+    @property
     def allocated(self) -> tuple[MemoryRef, ...]:
         """The function's own buffers, in program order."""
         return tuple(MemoryRef(s.buffer.name) for s in self.statements() if isinstance(s, Alloc))
@@ -285,7 +291,7 @@ def primitive(
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
-        gone = p.gone | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
+        gone = dict(p.gone) | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
         return replace(result, trace=(*p.trace, done), gone=gone)
 
     return recorded

@@ -57,11 +57,11 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # Tiles of rows, all of about the same height, and panels of columns.
     p = p.sample_categorical("most_rows", tuple(range(1, mm.rows + 1)), default=mm.rows)
-    (most_rows,) = p.chosen
+    (most_rows,) = p.numbers
     p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
-    (tiles,) = p.chosen
+    (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
-    (panels,) = p.chosen
+    (panels,) = p.numbers
     total = p.loop(rows).extent
     even = ceildiv(total, maximum(ceildiv(total, most_rows), 1))
     height = minimum(maximum(even, 1), most_rows)

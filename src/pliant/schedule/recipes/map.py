@@ -77,7 +77,7 @@ def _transposing(
         blocks, row = p.made[0], across
     else:
         p = p.sample_categorical("tile", TILES, default=TILE)
-        (height,) = p.chosen
+        (height,) = p.numbers
         p = p.split(across, height, tail="clip")
         blocks, row = p.made
     rest = [n for n in outer if n != across]

@@ -75,7 +75,7 @@ def _wide(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
     if extent.is_const and extent.value < lanes * WIDE:
         return vectors(p, loop, lanes * WIDE)
     p = p.sample_categorical("registers", WIDTHS, default=WIDE)
-    all_lanes = p.chosen[0] * lanes
+    all_lanes = p.numbers[0] * lanes
     p = p.split(loop, all_lanes, tail="peel", tail_loop="exact")
     outer, wide, *rest = p.made
     if not rest:

@@ -169,7 +169,7 @@ def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, na
     extent = p.loop(next(iter(columns.values()))).extent
     widths, width = _widths(extent, lanes)
     p = p.sample_categorical(name, widths, default=width)
-    (wide,) = p.chosen
+    (wide,) = p.numbers
     first = ""
     partial: dict[str, str] = {}
     for name, loop in columns.items():
