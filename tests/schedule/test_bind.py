@@ -79,8 +79,6 @@ def carried() -> Program:
         (rows, "s_r", "vthread", "has an extent that is not a number"),
         (rows, "s_r", "threadIdx.x", "block s reduces over it; the extent k of s_r is not a"),
         (running, "y_j", "threadIdx.x", "block y must run over it in order"),
-        (lambda: best().split("p_r", 4), "p_r_1", "threadIdx.x",
-         "block p reduces over it; it is no update by a known combiner"),
         (lambda: matmul().split("c_r", 4).reorder("c_r_1", "c_j"), "c_r_1", "threadIdx.x",
          "block c reduces over it; loop c_j inside is not one that it reduces over: reorder"),
         (lambda: rows().bind("s_i", "threadIdx.x").split("s_r", 4), "s_r_1", "threadIdx.x",
@@ -141,6 +139,14 @@ def test_threads_reduce_together(combiner: str, threads: int) -> None:
     p = rows(combiner)
     q = p.split("s_r", threads).bind("s_r_1", "threadIdx.x").split("s_i", 2)
     q = q.bind("s_i_1", "threadIdx.y").bind("s_i_0", "blockIdx.x")
+    same(p, q)
+    same_on_device(p, q)
+
+
+def test_threads_find_the_best_together() -> None:
+    p = best()
+    q = p.split("p_r", 4).set_scope("p_best", "shared").shrink_buffer("p_best")
+    q = q.bind("p_r_1", "threadIdx.x").bind("p_i", "blockIdx.x")
     same(p, q)
     same_on_device(p, q)
 
