@@ -11,7 +11,7 @@ one whose thing is gone is not forwarded, since a loop may have become several; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 

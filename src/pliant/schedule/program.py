@@ -291,7 +291,8 @@ def primitive(
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
-        gone = dict(p.gone) | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
+        number = len(p.trace) + 1
+        gone = dict(p.gone) | gone_in(p.function, result.function, number, done, result.made)
         return replace(result, trace=(*p.trace, done), gone=gone)
 
     return recorded
