@@ -88,7 +88,7 @@ class Program:
     intrinsics: Mapping[str, Intrinsic] = field(default_factory=dict)
     trace: Trace = ()
     made: tuple[Ref, ...] = ()  # by the last step
-    chosen: tuple[Int | Decided, ...] = ()  # by the last sampling step: its variables
+    chosen: tuple[Any, ...] = ()  # by the last sampling step: its variables, Int or Decided
     decisions: Mapping[str, Any] = field(default_factory=dict)  # the values of such variables
     gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
@@ -285,8 +285,8 @@ def primitive(
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
-        gone = p.gone | gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
-        return replace(result, trace=(*p.trace, done), gone=gone)
+        lost = gone_in(p.function, result.function, len(p.trace) + 1, done, result.made)
+        return replace(result, trace=(*p.trace, done), gone={**p.gone, **lost})
 
     return recorded
 
