@@ -10,6 +10,7 @@ import numpy as np
 
 from pliant.codegen.build import Image, build_kernel, build_micro_kernel
 from pliant.codegen.llvm.target import Target
+from pliant.codegen.micro_kernels import micro_kernels
 from pliant.loop.stmt import Function
 from pliant.runtime import abi
 
@@ -27,11 +28,13 @@ _ROOM = 1 << 28  # bytes of scratch memory
 
 
 class Kernel:
-    """A compiled loop program, whose micro-kernel is the target's."""
+    """A compiled loop program with the micro-kernels that it calls."""
 
     def __init__(self, f: Function, t: Target) -> None:
-        built = [build_kernel(f, t), build_micro_kernel(t)]
-        self._image = Image([b.object for b in built], [f.name], t)
+        kernel = build_kernel(f, t)
+        called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
+        objects = [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
+        self._image = Image(objects, [f.name], t)
         kinds = [ctypes.c_void_p] * (1 + len(f.buffers)) + [ctypes.c_int64] * len(f.sizes)
         entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)
         self._call = entry(self._image.entries[f.name])

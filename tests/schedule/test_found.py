@@ -50,3 +50,19 @@ def test_loops_of_no_lanes_compile() -> None:
     y = np.ones(3, np.float32)
     native(f, [np.ones((3, 0), np.float32), y], {"n": 3})
     assert (y == 1).all()
+
+
+def test_cache_index_of_what_a_sum_within_runs_over_is_refused() -> None:
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32[4, "n", 8], y: f32["n"], n: i64):\n'
+            "    for i, r in grid(n, 8):\n"
+            '        with block("y", S(i, n), R(r, 8)) as (a, b):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + sum(x[s, a, b] for s in grid(4))\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="where a row of x begins depends on s too"):
+        p.cache_index("y", "x", "i", "r", ())

@@ -49,6 +49,7 @@ from pliant.loop.stmt import (
     Buffer,
     For,
     Iter,
+    Let,
     Stmt,
     Store,
     buffer,
@@ -165,10 +166,13 @@ def check_cache_index(
     used, fixed = row.first.names, row.along.extent.names
     if isinstance(row.whole, Select):
         used, fixed = used | int_names(row.whole.cond), fixed | int_names(row.whole.b)
-    late = used & inside.keys() - set(table)
+    # Not only loops below may be unknown there: an expression has axes of its own.
+    known = p.sizes | {s.var for s in around if isinstance(s, For)}
+    known |= {s.var.name for s in around if isinstance(s, Let)}
+    late = used - known - set(table)
     if late:
         raise refuse(f"where a row of {source} begins depends on {', '.join(sorted(late))} too")
-    if fixed & inside.keys() - {along}:
+    if fixed - known - {along}:
         raise refuse(f"what stands for a row of {source} varies")
     dims = tuple(x for v, x in inside.items() if v in table)
     before: set[str] = set()

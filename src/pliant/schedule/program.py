@@ -88,7 +88,7 @@ class Program:
     intrinsics: Mapping[str, Intrinsic] = field(default_factory=dict)
     trace: Trace = ()
     made: tuple[Ref, ...] = ()  # by the last step
-    chosen: tuple[Int | Decided, ...] = ()  # by the last sampling step: its variables
+    chosen: tuple[Any, ...] = ()  # by the last sampling step: its variables, Int or Decided
     decisions: Mapping[str, Any] = field(default_factory=dict)  # the values of such variables
     gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
