@@ -170,7 +170,7 @@ def test_refuses_loops_that_are_not_plain() -> None:
     with pytest.raises(SchedulingError, match="it is parallel already"):
         rows().parallel("s_i").software_pipeline("s_i", (0,))
     p = rows().software_pipeline("s_i", (0,))
-    with pytest.raises(SchedulingError, match="it has notes already"):
+    with pytest.raises(SchedulingError, match="it has stages already"):
         p.software_pipeline("s_i", (0,))
 
 
