@@ -135,7 +135,7 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
             raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
-    store = nest.store
+    store = str(nest.store)
     reader = _copied_on(p, nest)
     if reader is not None:
         p, store = p.compute_inline(store), reader
