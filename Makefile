@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/
 # To run code for AArch64 here; its tests are skipped, and say so, where it cannot be had.
 emulator:
 	@command -v qemu-aarch64 >/dev/null || \
-	  { apt-get update && apt-get install -y --no-install-recommends qemu-user; } >/dev/null 2>&1 || \
+	  timeout 300 sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends qemu-user" >/dev/null 2>&1 || \
 	  echo "WARNING: no qemu-aarch64 (Debian: apt-get install qemu-user, as root): code for AArch64 will not be run" >&2
 
 check: lint native-tests pytest
