@@ -170,8 +170,8 @@ def test_tensorize_finds_strides() -> None:
     p = with_intrinsics(matmul())
     q = p.cache_read("c", "a", layout=layout(lambda row, col: (col, row)))
     q = q.split("c_i", 2).split("c_j", 4).reorder("c_i_0", "c_j_0", "c_r", "c_i_1", "c_j_1")
-    q = q.decompose_reduction("c", "c_r").partition("c_i_0", var("n") // 2)
-    q = q.partition("c_j_0", var("m") // 4).tensorize("c_r", "gemm_2x4")
+    q = q.decompose_reduction("c", "c_r").loop_partition("c_i_0", var("n") // 2)
+    q = q.loop_partition("c_j_0", var("m") // 4).tensorize("c_r", "gemm_2x4")
     (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]
     assert [str(s) for s in call.args[3:]] == [f"Index(int_={x})" for x in ("k", "n", "m", "m")]
     same(p, q, callees=CALLEES)
@@ -185,7 +185,7 @@ def test_tensorize_tells_why_not() -> None:
     q = q.decompose_reduction("c", "c_r")
     with pytest.raises(SchedulingError, match="found if where it has store"):
         q.tensorize("c_r", "gemm_2x4")
-    q = q.partition("c_i_0", var("n") // 2).partition("c_j_0", var("m") // 4)
+    q = q.loop_partition("c_i_0", var("n") // 2).loop_partition("c_j_0", var("m") // 4)
     with pytest.raises(SchedulingError, match=r"step of a along c_r is 1 where it has|step of a"):
         q.tensorize("c_r", "gemm_2x4")
     with pytest.raises(SchedulingError, match="extent of c_j_1 is 4 where it has 2"):

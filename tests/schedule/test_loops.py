@@ -1,4 +1,4 @@
-"""Primitives on loops: split, partition, fuse, reorder, marks, unit loops."""
+"""Primitives on loops: split, loop_partition, fuse, reorder, marks, unit loops."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_check_split_names_the_reason() -> None:
 
 def test_partition_drops_the_conditions_that_hold() -> None:
     p = chain().compute_inline("a").compute_inline("b")
-    q = p.split("y_j", 4).partition("y_j_0", var("k") // 4)
+    q = p.split("y_j", 4).loop_partition("y_j_0", var("k") // 4)
     assert q.made == ("y_j_0_t",)
     assert outline(q) == lines("""
         y_i < n
@@ -203,13 +203,20 @@ def test_partition_drops_the_conditions_that_hold() -> None:
     """).replace("y_i_t,", "y_i,")
     same(p, q)
     with pytest.raises(SchedulingError, match="k is not known to be from 0 to n"):
-        p.partition("y_i", var("k"))
+        p.loop_partition("y_i", var("k"))
+    with pytest.raises(SchedulingError, match="there is no point to divide it at"):
+        p.loop_partition("y_i")
+    with pytest.raises(SchedulingError, match="n//4 is not known to be from n//2 to n"):
+        p.loop_partition("y_i", var("n") // 2, var("n") // 4)
+    q = p.loop_partition("y_i", var("n") // 4, var("n") // 2)
+    assert q.made == ("y_i_t", "y_i_t_1")
+    same(p, q)
 
 
 def test_partition_of_a_reduction_over_lanes() -> None:
     p = rows()
     q = p.split("s_r", 4).rfactor("s_r_1").decompose_reduction("s_rf", "s_r_0")
-    q = q.partition("s_r_0", var("k") // 4)
+    q = q.loop_partition("s_r_0", var("k") // 4)
     same(p, q)
 
 

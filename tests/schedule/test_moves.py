@@ -236,7 +236,7 @@ def test_store_in_refuses() -> None:
     with pytest.raises(SchedulingError, match="uses it at other places than it writes y"):
         q.store_in("q", "y")
     with pytest.raises(SchedulingError, match="not one block writes y"):
-        p.split("y_i", 4).partition("y_i_0", n // 4).store_in("e", "y")
+        p.split("y_i", 4).loop_partition("y_i_0", n // 4).store_in("e", "y")
 
 
 def test_set_scope() -> None:

@@ -31,8 +31,8 @@ STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)}
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
-    "cache_write decompose_padding decompose_reduction rfactor reduce_lanes partition blockize "
-    "add_unit_loop rolling_buffer "
+    "cache_write decompose_padding decompose_reduction rfactor reduce_lanes loop_partition "
+    "blockize add_unit_loop rolling_buffer "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
     "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
@@ -169,7 +169,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (draw(st.sampled_from(inside or ["none"])), draw(st.sampled_from(buffers))), {}
         case "tensorize":
             return (loop, draw(st.sampled_from(sorted(p.intrinsics) or ["none"]))), {}
-        case "partition":
+        case "loop_partition":
             return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
     return (block,), {}
 

@@ -254,7 +254,7 @@ def f(y: f32["n"], n: i64, m: i64):
 def test_blocks_that_run_through_a_part_of_their_domain() -> None:
     """Their copies hold nothing for the rest."""
     reason = "it is not known to run for all values of its iterators"
-    parted = chain().partition("y_i", n // 2)
+    parted = chain().loop_partition("y_i", n // 2)
     refused(lambda: parted.reindex("y", "y"), reason)
     refused(lambda: parted.reindex("y_t", "y"), reason)
     p = written("""

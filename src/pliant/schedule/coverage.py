@@ -4,8 +4,8 @@
         for i_1 in range(min(8, n - 8*i_0)):
             with block("t", S(8*i_0 + i_1, n)) as v:
 
-A block's domain says what it makes sense for, not what happens: `partition` makes two blocks that
-run for a part of it each. What is brought back from a copy must have been written there.
+A block's domain says what it makes sense for, not what happens: `loop_partition` makes two blocks
+that run for a part of it each. What is brought back from a copy must have been written there.
 """
 
 from __future__ import annotations

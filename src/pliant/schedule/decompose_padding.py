@@ -1,8 +1,8 @@
 """Fill first, then copy: a padded copy without a choice in it.
 
 
-The fill is done in front of a loop, for all iterations of it. `partition` then cuts the loop of the
-copy where its condition changes.
+The fill is done in front of a loop, for all iterations of it. `loop_partition` then cuts the loop
+of the copy where its condition changes.
 
 Before:
 

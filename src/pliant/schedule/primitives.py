@@ -21,12 +21,12 @@ from pliant.schedule.decompose_reduction import decompose_reduction
 from pliant.schedule.fuse import fuse
 from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.loop_partition import loop_partition
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.pad_einsum import pad_einsum
-from pliant.schedule.partition import partition
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
 from pliant.schedule.reindex import reindex
@@ -97,7 +97,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         rfactor,
         rolling_buffer,
         reduce_lanes,
-        partition,
+        loop_partition,
         pad_block,
         pad_einsum,
         blockize,

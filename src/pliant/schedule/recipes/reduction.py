@@ -82,7 +82,7 @@ def _wide(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
         return p, outer, [wide]
     left, few = extent % all_lanes, lanes * REST
     many = minimum(left, all_lanes * ((left + all_lanes - few - 1) // all_lanes))
-    p = p.partition(rest[0], many)
+    p = p.loop_partition(rest[0], many)
     (second,) = p.made
     p = p.split(rest[0], all_lanes)
     masked = p.made[1]

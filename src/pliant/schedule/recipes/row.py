@@ -186,7 +186,7 @@ def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, na
             p = p.decompose_reduction(block, first)
         p = p.reduce_lanes(name)
     whole = extent // wide
-    return p if p.loop(first).extent is p.decided(whole) else p.partition(first, whole)
+    return p if p.loop(first).extent is p.decided(whole) else p.loop_partition(first, whole)
 
 
 def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:

@@ -1,4 +1,5 @@
-"""Run a loop as two, one after the other, and drop conditions that hold throughout the first.
+"""Run a loop as several, one after the other, and drop conditions that hold throughout all but
+the last.
 
 Before:
 
@@ -10,7 +11,7 @@ Before:
 
 Steps:
 
-    p = p.partition('o', sym('n//8'))
+    p = p.loop_partition('o', sym('n//8'))
 
 After:
 
@@ -24,6 +25,8 @@ After:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from pliant.ir.expr import Expr, Select
@@ -40,38 +43,45 @@ from pliant.sym.facts import Facts
 
 
 @primitive
-def partition(p: Program, loop: str, at: IntLike) -> Program:
-    """The loop does the first `at` iterations, a new one the others. Makes the new loop."""
-    point = as_int(at)
-    check_partition(p, loop, point)
-    path = p.loop_path("partition", loop)
-    target = path[-1]
+def loop_partition(p: Program, loop: str, *at: IntLike) -> Program:
+    """The loop does the iterations before the first of the points `at`; new loops, one after the
+    other, do those up to the next point, and the last of them the rest. Makes the new loops."""
+    points = [as_int(point) for point in at]
+    check_loop_partition(p, loop, points)
+    path = p.loop_path("loop_partition", loop)
+    target, names, facts = path[-1], p.names(), p.inside(path[:-1])
     assert isinstance(target, For)
-    copy, _ = copy_of(target, p.names(), "_t")
-    assert isinstance(copy, For)
-    rest = subst(copy.body, {copy.var: var(copy.var) + point})
-    facts = p.inside(path[:-1])
-    second = For(copy.var, facts.simplify(target.extent - point), rest)
-    first = without_proved(For(loop, point, target.body), facts)
-    return p.with_body(replace_at(path, seq(first, second)), LoopRef(copy.var))
+    parts = [without_proved(For(loop, points[0], target.body), facts)]
+    made = []
+    for first, end in pairwise([*points, target.extent]):
+        copy, _ = copy_of(target, names, "_t")
+        assert isinstance(copy, For)
+        body = subst(copy.body, {copy.var: var(copy.var) + first})
+        part: Stmt = For(copy.var, facts.simplify(end - first), body)
+        parts.append(part if end is target.extent else without_proved(part, facts))
+        made.append(LoopRef(copy.var))
+    return p.with_body(replace_at(path, seq(*parts)), *made)
 
 
-def check_partition(p: Program, loop: str, at: Int) -> None:
-    """0 <= at <= extent is proved, the loop is serial, and no reduction that starts itself runs
-    over it."""
+def check_loop_partition(p: Program, loop: str, at: Sequence[Int]) -> None:
+    """There is a point; 0 <= each point <= the next <= extent is proved, the loop is serial, and no
+    reduction that starts itself runs over it."""
 
     def refuse(reason: str) -> SchedulingError:
-        return SchedulingError("partition", f"loop {loop}", reason)
+        return SchedulingError("loop_partition", f"loop {loop}", reason)
 
-    path = p.loop_path("partition", loop)
+    path = p.loop_path("loop_partition", loop)
     target, facts = path[-1], p.inside(path[:-1])
     assert isinstance(target, For)
-    require_serial("partition", target)
+    require_serial("loop_partition", target)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
-    if not at.names <= around | p.sizes:
-        raise refuse(f"{at} is not known around it")
-    if not (facts.nonneg(at) and facts.le(at, target.extent)):
-        raise refuse(f"{at} is not known to be from 0 to {target.extent}")
+    if not at:
+        raise refuse("there is no point to divide it at")
+    for low, point in pairwise([as_int(0), *at]):
+        if not point.names <= around | p.sizes:
+            raise refuse(f"{point} is not known around it")
+        if not (facts.le(low, point) and facts.le(point, target.extent)):
+            raise refuse(f"{point} is not known to be from {low} to {target.extent}")
     for block in blocks_in(target):
         if block.init is not None and "R" in iterators_over(block, loop):
             raise refuse(f"block {block.name} has its init inside; decompose_reduction first")
