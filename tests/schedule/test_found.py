@@ -66,3 +66,26 @@ def test_cache_index_of_what_a_sum_within_runs_over_is_refused() -> None:
     )
     with pytest.raises(SchedulingError, match="where a row of x begins depends on s too"):
         p.cache_index("y", "x", "i", "r", ())
+
+
+GATHER = """\
+@loop
+def gather(at: i64["n"], x: f32["k"], y: f32["n"], n: i64, k: i64):
+    for i in grid(n):
+        with block("y", S(i, n)) as (a,):
+            y[a] = select((0 <= at[a]) & (at[a] < k), x[at[a]], 0.0)
+"""
+
+
+def test_what_is_read_only_where_data_allow_it_is_not_copied() -> None:
+    """The copy read at all places, those outside too."""
+    p = program(parse_function(GATHER))
+    with pytest.raises(SchedulingError, match="only where a condition holds, which it may need"):
+        p.reindex("y", "x")
+
+
+def test_padding_that_depends_on_data_stays() -> None:
+    """The condition was asked where the loop's own condition did not hold."""
+    p = program(parse_function(GATHER))
+    with pytest.raises(SchedulingError, match="its choice depends on data"):
+        p.decompose_padding("y", "i")

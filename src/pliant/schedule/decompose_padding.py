@@ -91,6 +91,8 @@ def check_decompose_padding(p: Program, block: str, loop: str) -> _Plan:
         inside, value, rest = Unary("not", inside), rest, value
     if _loads(rest):
         raise refuse("both sides of its choice load something: neither is padding")
+    if _loads(inside):  # which other conditions of the block may have to allow
+        raise refuse("its choice depends on data")
     at = next((k for k, s in enumerate(path) if isinstance(s, For) and s.var == loop), None)
     if at is None:
         raise refuse(f"loop {loop} is not around it")

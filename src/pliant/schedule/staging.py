@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.base.dtypes import i64
-from pliant.ir.expr import Expr, Index, Load, Select, Var, const, loads_of
+from pliant.ir.expr import Expr, Guard, Index, Load, Select, Var, const, loads_of
 from pliant.ir.node import transform, walk
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import conjoin, int_names, less, replace_at, subst
@@ -53,8 +53,8 @@ def check_staging(
 ) -> Staging:
     """The part depends on iterators, sizes and buffers alone, which nothing writes where it is
     read; the layout `how`, over the block's iterators, has an inverse and mentions all that the
-    part depends on. Where the block runs under conditions other than its domain, the part must be
-    known to read inside the buffers without them."""
+    part depends on. Where the block runs under conditions other than its domain, or reads the part
+    only where one holds, the part must be known to read inside the buffers without them."""
     target, facts = path[-1], p.inside(path)
     assert isinstance(target, Block)
     used = int_names(part)
@@ -73,7 +73,23 @@ def check_staging(
     always = only_domain(target, facts) and unconditional(path[at:-1])
     if not always and not _reads_inside(p, plan):
         raise refuse(f"it runs under a condition, which {_names(sources)} may need")
+    if _is_chosen(target, part) and not _reads_inside(p, plan):
+        raise refuse(f"it reads {_names(sources)} only where a condition holds, which it may need")
     return plan
+
+
+def _is_chosen(target: Block, part: Expr) -> bool:
+    """Whether the part is in a branch of a choice, or behind a check."""
+    for root in (target.body, *([target.init] if target.init is not None else [])):
+        for node in walk(root):
+            branches: tuple[Expr, ...] = ()
+            if isinstance(node, Select):
+                branches = (node.a, node.b)
+            elif isinstance(node, Guard):
+                branches = (node.value,)
+            if any(x is part for branch in branches for x in walk(branch)):
+                return True
+    return False
 
 
 def layout_of_iterators(
