@@ -102,6 +102,43 @@ F32: Final = FloatMultiplyAdd()
 
 
 @dataclass(frozen=True)
+class Instruction:
+    """What one instruction does with words as they are. LLVM's `intrinsic` takes the sums, then the
+    factors (those of `b` first if `panel_first`) as vectors of `element`; its name may mention how
+    many `{lanes}` and `{elements}` there are, and the `{bits}` of the sums."""
+
+    name: str
+    intrinsic: str
+    element: str
+    a: DType
+    b: DType
+    c: DType
+    group: int
+    panel_first: bool = False
+    biased: bool = False
+    parts: int = 1
+
+    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
+        return self.right(t, lanes, splat(t, lanes, word_type(self), word))
+
+    def right(self, t: FunctionText, lanes: int, words: str) -> Values:
+        kind = f"<{lanes} x {word_type(self)}>"
+        return (t.assign(f"bitcast {kind} {words} to {self._elements(lanes)}"),)
+
+    def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
+        sums, factors = vector_type(scalar_type(self.c), lanes), self._elements(lanes)
+        x, y = (b[0], a[0]) if self.panel_first else (a[0], b[0])
+        args = [(sums, acc), (factors, x), (factors, y)]
+        name = self.intrinsic.format(
+            lanes=lanes, bits=lanes * self.c.bits, elements=lanes * self.group
+        )
+        return t.intrinsic(name, sums, args)
+
+    def _elements(self, lanes: int) -> str:
+        return vector_type(self.element, lanes * self.group)
+
+
+@dataclass(frozen=True)
 class WidenedBf16:
     """bf16 in pairs, made f32 in registers: products are exact, every addition rounds, and
     denormals count. For processors without an instruction for it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pliant.base.dtypes import bf16, i8, u8
-from pliant.codegen.aarch64.dot import ByteDot
+from pliant.codegen.aarch64.dot import byte_dot
 from pliant.codegen.dot import F32, Dot, Flipped, FloatMultiplyAdd, MultiplyAdd, WidenedBf16
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.microkernel import MatrixKernel, MicroKernel
-from pliant.codegen.x86.dot import Bf16, Vnni, WidenedBytes
+from pliant.codegen.x86.dot import BF16, VNNI, WidenedBytes
 from pliant.codegen.x86.tiles import TileKernel
 
 
@@ -31,18 +31,18 @@ def micro_kernels(t: Target, numerics: str = "fast") -> tuple[MatrixKernel, ...]
 
 
 def _x86_dots(has: frozenset[str]) -> tuple[Dot, ...]:
-    pairs: Dot = Bf16() if "avx512bf16" in has else WidenedBf16("fma" in has)
+    pairs: Dot = BF16 if "avx512bf16" in has else WidenedBf16("fma" in has)
     signed: tuple[Dot, ...] = tuple(WidenedBytes(a, i8) for a in (u8, i8))
     if has & {"avx512vnni", "avxvnni"}:
-        signed = (Vnni(), Flipped(Vnni()))
+        signed = (VNNI, Flipped(VNNI))
     return (pairs, *signed, *(WidenedBytes(a, u8) for a in (u8, i8)))
 
 
 def _aarch64_dots(has: frozenset[str]) -> tuple[Dot, ...]:
     if "dotprod" not in has:
         return (WidenedBf16(), *(MultiplyAdd(a, b) for b in (i8, u8) for a in (u8, i8)))
-    sdot, udot = ByteDot("sdot", i8, i8), ByteDot("udot", u8, u8)
-    mixed: Dot = ByteDot("usdot", u8, i8) if "i8mm" in has else Flipped(sdot)
+    sdot, udot = byte_dot("sdot", i8, i8), byte_dot("udot", u8, u8)
+    mixed: Dot = byte_dot("usdot", u8, i8) if "i8mm" in has else Flipped(sdot)
     return (WidenedBf16(), mixed, sdot, udot, Flipped(udot))
 
 

@@ -6,33 +6,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
-from pliant.codegen.dot import Values, splat
+from pliant.codegen.dot import Instruction, Values, splat
 from pliant.codegen.llvm.writer import FunctionText
 
+# u8 times s8 in fours: vpdpbusd, of AVX-512 VNNI or AVX-VNNI. Exact; the sum wraps.
+VNNI: Final = Instruction("u8i8_vnni", "llvm.x86.avx512.vpdpbusd.{bits}", "i8", u8, i8, i32, 4)
 
-@dataclass(frozen=True)
-class Vnni:
-    """u8 times s8 in fours: vpdpbusd, of AVX-512 VNNI or AVX-VNNI. Exact; the sum wraps."""
-
-    name: str = "u8i8_vnni"
-    a: DType = u8
-    b: DType = i8
-    c: DType = i32
-    group: int = 4
-    biased: bool = False
-    parts: int = 1
-
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return self.right(t, lanes, splat(t, lanes, "i32", word))
-
-    def right(self, t: FunctionText, lanes: int, words: str) -> Values:
-        return (t.assign(f"bitcast <{lanes} x i32> {words} to <{4 * lanes} x i8>"),)
-
-    def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
-        sums, bytes_ = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-        args = [(sums, acc), (bytes_, a[0]), (bytes_, b[0])]
-        return t.intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, args)
-
+# bf16 in pairs, added up in f32: vdpbf16ps of AVX-512 BF16. It rounds to nearest even whatever the
+# mode, takes denormal operands for zeros and flushes denormal results. How it rounds inside of a
+# pair is the processor's: after each of two additions, or once. So a sum of K products differs from
+# that in exact arithmetic by as much as any sum in f32 of K terms may, and by what was flushed.
+BF16: Final = Instruction(
+    "bf16_dot", "llvm.x86.avx512bf16.dpbf16ps.{bits}", "bfloat", bf16, bf16, f32, 2
+)
 
 # Multiplies 16-bit integers and adds the products in pairs, by lanes of the result.
 _MADD: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -72,33 +58,3 @@ def _widened(t: FunctionText, lanes: int, words: str, dtype: DType) -> Values:
     bytes_ = t.assign(f"bitcast <{lanes} x i16> {words} to <{2 * lanes} x i8>")
     extend = "sext" if dtype.is_signed else "zext"
     return (t.assign(f"{extend} <{2 * lanes} x i8> {bytes_} to <{2 * lanes} x i16>"),)
-
-
-@dataclass(frozen=True)
-class Bf16:
-    """bf16 in pairs, added up in f32: vdpbf16ps of AVX-512 BF16.
-
-    The instruction rounds to nearest even whatever the mode, takes denormal operands for zeros and
-    flushes denormal results. How it rounds inside of a pair is the processor's: after each of two
-    additions, or once. So a sum of K products differs from that in exact arithmetic by as much as
-    any sum in f32 of K terms may, and by what was flushed.
-    """
-
-    name: str = "bf16_dot"
-    a: DType = bf16
-    b: DType = bf16
-    c: DType = f32
-    group: int = 2
-    biased: bool = False
-    parts: int = 1
-
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return self.right(t, lanes, splat(t, lanes, "i32", word))
-
-    def right(self, t: FunctionText, lanes: int, words: str) -> Values:
-        return (t.assign(f"bitcast <{lanes} x i32> {words} to <{2 * lanes} x bfloat>"),)
-
-    def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
-        sums, pairs = f"<{lanes} x float>", f"<{2 * lanes} x bfloat>"
-        args = [(sums, acc), (pairs, a[0]), (pairs, b[0])]
-        return t.intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", sums, args)
