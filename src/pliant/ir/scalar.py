@@ -92,22 +92,26 @@ def wrap(value: int, dtype: DType) -> Scalar:
     return dtype.numpy.type(value)
 
 
-def identity_of(combiner: str, dtype: DType) -> Scalar:
-    """What a reduction of nothing gives."""
+def identity_value(combiner: str, dtype: DType) -> int | float:
+    """What the combiner leaves unchanged, and gives when there is nothing to combine."""
     match combiner:
         case "sum" | "any":
-            value: int | float = 0
+            return 0
         case "prod" | "all":
-            value = 1
+            return 1
         case "max" | "fmax":
-            value = dtype.min
+            return dtype.min
         case "min" | "fmin":
-            value = dtype.max
-        case _:
-            raise InvalidModelError(f"{combiner} has no identity")
-    return dtype.numpy.type(value)
+            return dtype.max
+    raise InvalidModelError(f"{combiner} has no identity")
 
 
+def identity_of(combiner: str, dtype: DType) -> Scalar:
+    """The same as a scalar of the type."""
+    return dtype.numpy.type(identity_value(combiner, dtype))
+
+
+# The binary operator of each combiner whose accumulation is one store.
 COMBINER_OPS: Final = {
     "sum": "add", "prod": "mul", "max": "max", "min": "min", "fmax": "fmax",
     "fmin": "fmin", "any": "or", "all": "and",

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, loads_of
-from pliant.loop.reduction import COMBINE_OP, as_update, combine, identity
+from pliant.ir.scalar import COMBINER_OPS
+from pliant.loop.reduction import as_update, combine, identity
 from pliant.loop.rewrite import Names, conjoin, int_names, rename, subst
 from pliant.loop.stmt import (
     Alloc,
@@ -42,7 +43,7 @@ from pliant.sym.expr import Int, IntLike, var
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
 
-_COMMUTATIVE = frozenset(COMBINE_OP.values())
+_COMMUTATIVE = frozenset(COMBINER_OPS.values())
 
 
 def derive_blocks(function: Function) -> Function:
@@ -82,7 +83,7 @@ class _Deriving:
         init: Store | None = None
         inner: tuple[For, ...] = ()
         value = s.value if isinstance(s, Store) else None
-        if isinstance(s, Store) and isinstance(value, Reduce) and value.combiner in COMBINE_OP:
+        if isinstance(s, Store) and isinstance(value, Reduce) and value.combiner in COMBINER_OPS:
             own = {a.var: self.names.variable(a.var) for a in value.axes}
             inner = tuple(For(own[a.var], a.extent, Nop()) for a in value.axes)
             init = Store(s.buffer, s.indices, identity(value.combiner, s.buffer.dtype))

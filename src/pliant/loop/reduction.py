@@ -8,34 +8,21 @@ from typing import Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.ir.expr import Binary, Const, Expr, Load, Select, Unary, as_expr, const, loads_of
+from pliant.ir.scalar import COMBINER_OPS, identity_value
 from pliant.loop.reducer import Reducer, Values, reducer
 from pliant.loop.stmt import Block, BufferRef, Combine, Flat, Stmt, Store, seq
 
-# The binary operator of each combiner whose accumulation is one store.
-COMBINE_OP: Final = {
-    "sum": "add", "prod": "mul", "max": "max", "min": "min", "fmax": "fmax",
-    "fmin": "fmin", "any": "or", "all": "and",
-}  # fmt: skip
-_COMBINER_OF: Final = {op: combiner for combiner, op in COMBINE_OP.items()}
+_COMBINER_OF: Final = {op: combiner for combiner, op in COMBINER_OPS.items()}
 
 
 def identity(combiner: str, dtype: DType) -> Const:
     """What the combiner leaves unchanged, and gives when there is nothing to combine."""
-    match combiner:
-        case "sum":
-            return const(0, dtype)
-        case "prod":
-            return const(1, dtype)
-        case "max" | "fmax":
-            return const(dtype.min, dtype)
-        case "min" | "fmin":
-            return const(dtype.max, dtype)
-    return const(combiner == "all", dtype)
+    return const(identity_value(combiner, dtype), dtype)
 
 
 def combine(combiner: str, a: Expr, b: Expr) -> Expr:
     """`a combiner b`."""
-    return Binary(COMBINE_OP[combiner], a, b)
+    return Binary(COMBINER_OPS[combiner], a, b)
 
 
 def best_of(combiner: str, dtype: DType) -> Reducer:

@@ -32,7 +32,7 @@ from pliant.ir.expr import (
     Var,
     const,
 )  # fmt: skip
-from pliant.loop.reduction import COMBINE_OP
+from pliant.ir.scalar import COMBINER_OPS
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -537,7 +537,7 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
     """A reduction over a constant number of values, as a balanced tree."""
     (axis,) = x.axes
     count = axis.extent.value
-    op = COMBINE_OP[x.combiner]
+    op = COMBINER_OPS[x.combiner]
     if e.lanes == 1 and count in (4, 8, 16, 32, 64):
         return _reduce_lanes(e, axis, op, x.body)
     values: list[Val] = []
