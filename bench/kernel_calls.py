@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pliant.codegen.build import Image, build_kernel, build_micro_kernel
+from pliant.codegen.build import Image, build_with_micro_kernels
 from pliant.codegen.llvm.target import Target
-from pliant.codegen.micro_kernels import micro_kernels
 from pliant.loop.stmt import Function
 from pliant.runtime import abi
 
@@ -31,10 +30,7 @@ class Kernel:
     """A compiled loop program with the micro-kernels that it calls."""
 
     def __init__(self, f: Function, t: Target) -> None:
-        kernel = build_kernel(f, t)
-        called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
-        objects = [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
-        self._image = Image(objects, [f.name], t)
+        self._image = Image(build_with_micro_kernels(f, t), [f.name], t)
         kinds = [ctypes.c_void_p] * (1 + len(f.buffers)) + [ctypes.c_int64] * len(f.sizes)
         entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)
         self._call = entry(self._image.entries[f.name])

@@ -22,7 +22,7 @@ import torch
 
 from bench.timing import compare, contention, report
 from pliant.base.dtypes import i8, i64, u8
-from pliant.codegen.build import Image, build_kernel, build_micro_kernel
+from pliant.codegen.build import Image, build_with_micro_kernels
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
@@ -70,8 +70,7 @@ def product(mk: MatrixKernel, n: int) -> Function:
 def compiled(mk: MatrixKernel, t: Target, n: int) -> Callable[[], np.ndarray]:
     """A call on random operands, checked against NumPy."""
     f = product(mk, n)
-    objects = [build_micro_kernel(mk, t).object, build_kernel(f, t).object]
-    image = Image(objects, [f.name], t)
+    image = Image(build_with_micro_kernels(f, t), [f.name], t)
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6)(image.entries[f.name])
     rng = np.random.default_rng(n)
     a, b = (rng.integers(0, 100, (n, n)).astype(x.numpy) for x in (mk.a, mk.b))

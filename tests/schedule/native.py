@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pliant.codegen.build import Image, build_kernel, build_micro_kernel
+from pliant.codegen.build import Image, build_with_micro_kernels
 from pliant.codegen.llvm.target import Target, target
-from pliant.codegen.micro_kernels import micro_kernels
 from pliant.loop.stmt import Function
 from pliant.runtime.abi import CTX
 
@@ -71,10 +70,7 @@ def native(
     asked for."""
     t = t or target()
     f = function.replace(name="test_entry")
-    kernel = build_kernel(f, t)
-    called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
-    objects = [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
-    image = Image(objects, ["test_entry"], t)
+    image = Image(build_with_micro_kernels(f, t), ["test_entry"], t)
     kinds = [_P, *[_P] * len(arrays), *[_N] * len(f.sizes)]
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(image.entries["test_entry"])
     context = _Context()

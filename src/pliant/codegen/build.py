@@ -81,6 +81,13 @@ def micro_kernels_called(f: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s.callee for s in statements(f.body) if isinstance(s, Invoke)))
 
 
+def build_with_micro_kernels(f: Function, t: Target) -> list[bytes]:
+    """A kernel's object and those of the micro-kernels that it calls, to link by themselves."""
+    kernel = build_kernel(f, t)
+    called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
+    return [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
+
+
 def build_host(f: Function, t: Target) -> Built:
     text, sites = host_text(f)
     return Built(compile_text(text, t, level=HOST_LEVEL), sites)

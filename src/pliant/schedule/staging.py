@@ -71,10 +71,13 @@ def check_staging(
         raise refuse(f"{_names(sources)} is written where it is read")
     plan = Staging(path, at, part, iters, packed)
     always = only_domain(target, facts) and unconditional(path[at:-1])
-    if not always and not _reads_inside(p, plan):
-        raise refuse(f"it runs under a condition, which {_names(sources)} may need")
-    if _is_chosen(target, part) and not _reads_inside(p, plan):
-        raise refuse(f"it reads {_names(sources)} only where a condition holds, which it may need")
+    chosen = _is_chosen(target, part)
+    if (chosen or not always) and not _reads_inside(p, plan):
+        if always:
+            why = f"it reads {_names(sources)} only where a condition holds, which it may need"
+        else:
+            why = f"it runs under a condition, which {_names(sources)} may need"
+        raise refuse(why)
     return plan
 
 
