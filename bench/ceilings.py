@@ -27,15 +27,15 @@ from pliant.graph.function import Dim, Value
 from pliant.ir.einsum import split_guard
 from pliant.ir.expr import Binary, Reduce
 from pliant.ir.tensor import Compute
+from pliant.lower.function import facts_of
 from pliant.lower.stages import Stages, fission
 from pliant.ops.table import OPERATORS
-from pliant.sym.facts import Facts
 
 
 def work(model: str, folder: Path, each: list[Sizes]) -> list[dict[str, int]]:
     """{"flops", "bytes"} at each of the sizes."""
     imported = _imported(model)
-    stages = fission(imported.function, OPERATORS, Facts())
+    stages = fission(imported.function, OPERATORS, facts_of(imported.function))
     return [_count(imported, stages, _symbols(imported, folder, sizes)) for sizes in each]
 
 
@@ -70,7 +70,7 @@ def _count(imported: ImportedModel, stages: Stages, symbols: dict[str, int]) -> 
         t = stage.tensor
         if isinstance(t, Compute) and isinstance(t.body, Reduce) and t.body.combiner == "sum":
             term, _ = split_guard("sum", t.body.body)
-            if isinstance(term, Binary) and term.op == "*":
+            if isinstance(term, Binary) and term.op == "mul":
                 axes = (*t.axes, *t.body.axes)
                 flops += 2 * math.prod(a.extent.eval(symbols) for a in axes)
     values = (*f.params, *f.results, *(v for v, _ in f.weights))
@@ -78,7 +78,7 @@ def _count(imported: ImportedModel, stages: Stages, symbols: dict[str, int]) -> 
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Operations a second of products in f32 and bf16, bytes a second of a copy (read + written)."""
+    """Operations a second of f32 and bf16 products, bytes a second of a copy, read and written."""
     torch.set_num_threads(threads)
     found = {}
     n = 2048

@@ -10,10 +10,12 @@ process has no more than its own in memory, and its peak is the system's.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import inspect
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -28,6 +30,7 @@ import numpy as np
 Arrays = dict[str, np.ndarray[Any, Any]]
 Sizes = dict[str, int]
 Call = Callable[[], list[Any]]
+PR_SET_PDEATHSIG: Final = 1
 
 
 class UnavailableError(Exception):
@@ -304,6 +307,8 @@ def serve(system: System, model: str, folder: Path, threads: int) -> None:
     {"open": sizes} prepares and makes a first call, leaves its results in a file, and tells seconds
     and peak memory; {"time": n} gives the median seconds of n calls, after one that is not timed.
     """
+    # A stopped process does not see that who asks has ended: it goes with it (prctl(2)).
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     prepare: Callable[[Sizes], Call] | None = None
