@@ -1,0 +1,54 @@
+"""The `recurrent` family against its oracles."""
+
+import numpy as np
+import pytest
+
+from pliant.base.dtypes import f16, f32, i64
+from pliant.base.errors import InvalidModelError
+from pliant.ir.tensor import Input, OpaqueOutput, compute
+from pliant.ir.evaluate import evaluate
+from pliant.loop.interpret import interpret
+from pliant.ops.recurrent import rnn
+from pliant.sym.expr import as_int, var
+from tests.ops.case import Case, check
+from tests.ops.data.recurrent import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_recurrent(case: Case) -> None:
+    check(case)
+
+
+def operands(dtype: object = f32) -> list[Input]:
+    t, b, h = map(var, "tbh")
+    shapes = ((t, b, h), (h, h), (h,), (b,), (b, h))
+    return [Input(f"x{k}", i64 if k == 3 else dtype, s) for k, s in enumerate(shapes)]
+
+
+def test_refused() -> None:
+    with pytest.raises(InvalidModelError, match="activations"):
+        rnn(*operands(), activations=("gelu",))
+    with pytest.raises(InvalidModelError, match="cast to f32"):
+        rnn(*operands(f16))
+    x = operands()
+    with pytest.raises(InvalidModelError, match="lengths are i64"):
+        rnn(*x[:3], x[4], x[4])
+
+
+def test_program_of_a_transposed_operand() -> None:
+    """Its buffers are row-major, whatever views NumPy makes of the operands."""
+    w = Input("w", f32, (as_int(3), as_int(3)))
+    turned = compute(w.shape, lambda i, j: w[j, i], "turned")
+    x = [Input(f"x{k}", i64 if k == 3 else f32, s) for k, s in enumerate([
+        (as_int(1), as_int(1), as_int(3)), w.shape, (as_int(3),), (as_int(1),),
+        (as_int(1), as_int(3)),
+    ])]  # fmt: skip
+    y: OpaqueOutput = rnn(x[0], turned, *x[2:])[0]
+    rng = np.random.default_rng(0)
+    known = {w: rng.standard_normal((3, 3)).astype(np.float32)}
+    for v in (x[0], x[2], x[4]):
+        known[v] = rng.standard_normal([d.value for d in v.shape]).astype(np.float32)
+    known[x[3]] = np.ones(1, np.int64)
+    (got,) = evaluate([y], known, {}, interpret)
+    expected = np.tanh(known[x[0]][0] + known[x[2]] + known[x[4]] @ known[w].T)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-5)
