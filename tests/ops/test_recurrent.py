@@ -5,8 +5,8 @@ import pytest
 
 from pliant.base.dtypes import f16, f32, i64
 from pliant.base.errors import InvalidModelError
-from pliant.ir.tensor import Input, OpaqueOutput, compute
 from pliant.ir.evaluate import evaluate
+from pliant.ir.tensor import Input, OpaqueOutput, compute
 from pliant.loop.interpret import interpret
 from pliant.ops.recurrent import rnn
 from pliant.sym.expr import as_int, var

@@ -27,6 +27,9 @@ from pliant.sym.expr import Int, as_int, var
 GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
 """Gates of a cell. LSTM: input, forget, cell, output; GRU: reset, update, new."""
 
+LANES: Final = 64
+"""Neighbouring sums that are made at once: as many vectors as hide the latency of one sum."""
+
 Activation = Callable[[Expr], Expr]
 
 
@@ -60,6 +63,7 @@ def recurrence(cell: Cell, dtype: DType, reverse: bool) -> Function:
 class _Recurrence:
     def __init__(self, cell: Cell, dtype: DType, reverse: bool) -> None:
         self.cell, self.reverse = cell, reverse
+        self.j = LANES * var("some") + var("lane")
         t, b, h = self.steps, self.batch, self.width = var("t"), var("b"), var("h")
         wide = cell.gates * h
         self.input = buffer("input", (t, b, wide), dtype)
@@ -81,11 +85,17 @@ class _Recurrence:
         length = var("length")
         place = length - 1 - var("step") if self.reverse else var("step")
         live = seq(Let(Var("at", i64), as_expr(place), self._step()))
-        past = For("j", width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
+        past = self._along(width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
         line = seq(
-            *[self._row(s, [at("j")], f, [at("i"), at("j")]) for s, f in self._pairs(self.starts)],
+            *[
+                self._row(s, [as_expr(self.j)], f, [at("i"), as_expr(self.j)])
+                for s, f in self._pairs(self.starts)
+            ],
             For("step", self.steps, If(at("step") < at("length"), live, past)),
-            *[self._row(f, [at("i"), at("j")], s, [at("j")]) for s, f in self._pairs(self.lasts)],
+            *[
+                self._row(f, [at("i"), as_expr(self.j)], s, [as_expr(self.j)])
+                for s, f in self._pairs(self.lasts)
+            ],
         )
         body: Stmt = For("i", self.batch, Let(Var("length", i64), self.lengths[var("i")], line))
         scratch = [*self.states, self.sums, *([self.scaled] if self.cell.reset_first else [])]
@@ -99,10 +109,10 @@ class _Recurrence:
         return list(zip(self.states, others, strict=True))
 
     def _row(self, to: Buffer, i: list[Expr], source: Buffer, j: list[Expr]) -> Stmt:
-        return For("j", self.width, Store(to, tuple(i), Load(source, tuple(j))))
+        return self._along(self.width, Store(to, tuple(i), Load(source, tuple(j))))
 
     def _at(self, time: str) -> tuple[Expr, Expr, Expr]:
-        return at(time), at("i"), at("j")
+        return at(time), at("i"), as_expr(self.j)
 
     def _step(self) -> Stmt:
         """Sums, then the cell."""
@@ -111,46 +121,55 @@ class _Recurrence:
             return seq(self._product(self.states[0], as_int(0), gates * h), self._cell())
         scaled = Store(
             self.scaled,
-            (at("j"),),
-            self.cell.activations[0](self._gate(0)) * self.states[0][var("j")],
+            (as_expr(self.j),),
+            self.cell.activations[0](self._gate(0)) * self.states[0][self.j],
         )
         return seq(
             self._product(self.states[0], as_int(0), 2 * h),
-            For("j", h, scaled),
+            self._along(h, scaled),
             self._product(self.scaled, 2 * h, h),
             self._cell(),
         )
 
     def _product(self, state: Buffer, first: Int, count: Int) -> Stmt:
-        """sums[first : first + count] = bias + state . weights, along whole rows of the weights."""
-        j = first + var("j")
-        more = self.sums[j] + state[var("k")] * self.weights[var("k"), j]
-        return seq(
-            For("j", count, Store(self.sums, (as_expr(j),), self.bias[j])),
-            For("k", self.width, For("j", count, Store(self.sums, (as_expr(j),), more))),
+        """sums[first : first + count] = bias + state . weights."""
+        j = first + self.j
+        zero = as_int(0)
+        total = buffer("total", (1,), self.y.dtype, scope="register")
+        more = total[zero] + state[var("k")] * self.weights[var("k"), j]
+        one = seq(
+            Store(total, (as_expr(zero),), self.bias[j]),
+            For("k", self.width, Store(total, (as_expr(zero),), more)),
+            Store(self.sums, (as_expr(j),), total[zero]),
         )
+        return self._along(count, Alloc(total, one))
+
+    def _along(self, count: Int, body: Stmt) -> Stmt:
+        """The body for every j < count."""
+        lanes = For("lane", as_int(LANES), If(as_expr(self.j) < as_expr(count), body), "vectorized")
+        return For("some", (count + LANES - 1) // LANES, lanes)
 
     def _given(self, gate: int) -> Expr:
-        return Load(self.input, (at("at"), at("i"), as_expr(gate * self.width + var("j"))))
+        return Load(self.input, (at("at"), at("i"), as_expr(gate * self.width + self.j)))
 
     def _sum(self, gate: int) -> Expr:
-        return self.sums[gate * self.width + var("j")]
+        return self.sums[gate * self.width + self.j]
 
     def _gate(self, gate: int) -> Expr:
         return self._given(gate) + self._sum(gate)
 
     def _cell(self) -> Stmt:
-        j = (at("j"),)
+        j = (as_expr(self.j),)
         done = {"rnn": self._rnn, "lstm": self._lstm, "gru": self._gru}[self.cell.kind]()
-        out = Store(self.y, self._at("at"), self.states[0][var("j")])
-        return For("j", self.width, seq(*[Store(b, j, v) for b, v in done], out))
+        out = Store(self.y, self._at("at"), self.states[0][self.j])
+        return self._along(self.width, seq(*[Store(b, j, v) for b, v in done], out))
 
     def _rnn(self) -> list[tuple[Buffer, Expr]]:
         return [(self.states[0], self.cell.activations[0](self._gate(0)))]
 
     def _gru(self) -> list[tuple[Buffer, Expr]]:
         of_gates, of_new = self.cell.activations
-        old = self.states[0][var("j")]
+        old = self.states[0][self.j]
         summed = self._sum(2)
         if not self.cell.reset_first:
             summed = of_gates(self._gate(0)) * summed
@@ -160,7 +179,7 @@ class _Recurrence:
 
     def _lstm(self) -> list[tuple[Buffer, Expr]]:
         of_gates, of_cell, of_out = self.cell.activations
-        c = self.states[1][var("j")]
+        c = self.states[1][self.j]
         kept = of_gates(self._seeing(1, 1, c)) * c
         new_c = kept + of_gates(self._seeing(0, 0, c)) * of_cell(self._gate(2))
         new_h = of_gates(self._seeing(3, 2, c)) * of_out(c)  # the cell has been stored by then
@@ -171,7 +190,7 @@ class _Recurrence:
         value = self._gate(gate)
         if not self.cell.peepholes:
             return value
-        return value + self.peep[peep * self.width + var("j")] * c
+        return value + self.peep[peep * self.width + self.j] * c
 
 
 def at(name: str) -> Expr:

@@ -22,8 +22,14 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 
 
 def rnn(
-    x: Tensor, weights: Tensor, bias: Tensor, lengths: Tensor, start: Tensor, *,
-    activations: tuple[str, ...] = ("tanh",), reverse: bool = False,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+    lengths: Tensor,
+    start: Tensor,
+    *,
+    activations: tuple[str, ...] = ("tanh",),
+    reverse: bool = False,
 ) -> tuple[OpaqueOutput, ...]:
     """h = f(x_t + bias + h . weights): all h [T, B, H], the last [B, H].
 
@@ -36,8 +42,14 @@ def rnn(
 
 
 def gru(
-    x: Tensor, weights: Tensor, bias: Tensor, lengths: Tensor, start: Tensor, *,
-    activations: tuple[str, ...] = ("sigmoid", "tanh"), reset_first: bool = False,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+    lengths: Tensor,
+    start: Tensor,
+    *,
+    activations: tuple[str, ...] = ("sigmoid", "tanh"),
+    reset_first: bool = False,
     reverse: bool = False,
 ) -> tuple[OpaqueOutput, ...]:
     """Gated recurrent unit (Cho et al. 2014): all h [T, B, H], the last [B, H].
@@ -50,9 +62,16 @@ def gru(
 
 
 def lstm(
-    x: Tensor, weights: Tensor, bias: Tensor, lengths: Tensor, start: Tensor, start_c: Tensor,
-    peep: Tensor | None = None, *,
-    activations: tuple[str, ...] = ("sigmoid", "tanh", "tanh"), reverse: bool = False,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+    lengths: Tensor,
+    start: Tensor,
+    start_c: Tensor,
+    peep: Tensor | None = None,
+    *,
+    activations: tuple[str, ...] = ("sigmoid", "tanh", "tanh"),
+    reverse: bool = False,
 ) -> tuple[OpaqueOutput, ...]:
     """Long short-term memory (Hochreiter and Schmidhuber 1997): all h [T, B, H], the last h and
     the last cell state [B, H].

@@ -10,7 +10,11 @@ from pliant.frontend.onnx.site import Lowering, Results, Site
 from pliant.graph.function import Value
 from pliant.sym.expr import IntLike, as_int
 
-DEFAULTS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+DEFAULTS: Final = {
+    "RNN": ("Tanh",),
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+}
 FUNCTIONS: Final = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu"}
 
 ORDER: Final = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
@@ -113,4 +117,4 @@ def _activations(s: Site, k: int, ways: int) -> tuple[str, ...]:
     return tuple([FUNCTIONS[n] for n in mine])
 
 
-RECURRENT: Final[Mapping[str, Lowering]] = {name: lower_recurrent for name in DEFAULTS}
+RECURRENT: Final[Mapping[str, Lowering]] = dict.fromkeys(DEFAULTS, lower_recurrent)
