@@ -8,7 +8,9 @@ from pliant.base.errors import InvalidModelError
 from pliant.ir.evaluate import evaluate
 from pliant.ir.tensor import Input, OpaqueOutput, compute
 from pliant.loop.interpret import interpret
-from pliant.ops.recurrent import rnn
+from pliant.ops.program import TensorProgram, run_program
+from pliant.ops.recurrence import Cell, recurrence
+from pliant.ops.recurrent import ACTIVATIONS, rnn
 from pliant.sym.expr import as_int, var
 from tests.ops.case import Case, check
 from tests.ops.data.recurrent import CASES
@@ -52,3 +54,13 @@ def test_program_of_a_transposed_operand() -> None:
     (got,) = evaluate([y], known, {}, interpret)
     expected = np.tanh(known[x[0]][0] + known[x[2]] + known[x[4]] @ known[w].T)
     np.testing.assert_allclose(got[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lengths_beyond_the_steps_are_all_steps(reverse: bool) -> None:
+    """Nothing is read past the input, whatever the lengths say."""
+    program = TensorProgram(recurrence(Cell("rnn", (ACTIVATIONS["tanh"],)), f32, reverse))
+    x, w, bias, start = (np.ones(s, np.float32) for s in ((3, 2, 4), (4, 4), (4,), (2, 4)))
+    runs = [run_program(program, (x, w, bias, np.array(n), start)) for n in ([3, 0], [9, -5])]
+    for got, expected in zip(*runs, strict=True):
+        np.testing.assert_array_equal(got, expected)

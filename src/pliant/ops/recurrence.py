@@ -20,7 +20,7 @@ from functools import reduce
 from typing import Final
 
 from pliant.base.dtypes import DType, i64
-from pliant.ir.expr import Expr, Load, Var, as_expr
+from pliant.ir.expr import Binary, Expr, Load, Var, as_expr
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
 from pliant.sym.expr import Int, as_int, var
 
@@ -86,6 +86,7 @@ class _Recurrence:
         place = length - 1 - var("step") if self.reverse else var("step")
         live = seq(Let(Var("at", i64), as_expr(place), self._step()))
         past = self._along(width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
+        j = [as_expr(self.j)]
         line = seq(
             *[
                 self._row(s, [as_expr(self.j)], f, [at("i"), as_expr(self.j)])
@@ -97,7 +98,9 @@ class _Recurrence:
                 for s, f in self._pairs(self.lasts)
             ],
         )
-        body: Stmt = For("i", self.batch, Let(Var("length", i64), self.lengths[var("i")], line))
+        # No more than there are: a length is data, and decides what is read.
+        known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
+        body: Stmt = For("i", self.batch, Let(Var("length", i64), known, line))
         scratch = [*self.states, self.sums, *([self.scaled] if self.cell.reset_first else [])]
         body = reduce(lambda s, b: Alloc(b, s), scratch, body)
         inputs = [self.input, self.weights, self.bias, self.lengths, *self.starts]

@@ -59,10 +59,10 @@ def _direction(s: Site, x: Value, k: int, ways: int, back: bool) -> tuple[Value,
         both = s.reshape(_part(s, s.x(3), k), (2, gates * width))
         given = s.call("add", given, _gates(s, _part(s, both, 0), order))
         inner = _gates(s, _part(s, both, 1), order)
-    if s.has(4):
-        lengths = s.cast(s.x(4), i64)
-    else:
-        lengths = s.call("expand", s.size(steps), shape=(batch,))
+    given_lengths = s.opt(4)
+    if given_lengths is None:
+        given_lengths = s.call("expand", s.size(steps), shape=(batch,))
+    lengths = s.cast(given_lengths, i64)
     start = [_start(s, i, k, (batch, width)) for i in ((5, 6) if s.op == "LSTM" else (5,))]
     attrs: dict[str, object] = {"activations": _activations(s, k, ways), "reverse": back}
     more: list[Value] = []
