@@ -88,15 +88,9 @@ class _Recurrence:
         past = self._along(width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
         j = [as_expr(self.j)]
         line = seq(
-            *[
-                self._row(s, [as_expr(self.j)], f, [at("i"), as_expr(self.j)])
-                for s, f in self._pairs(self.starts)
-            ],
+            *[self._row(s, j, f, [at("i"), *j]) for s, f in self._pairs(self.starts)],
             For("step", self.steps, If(at("step") < at("length"), live, past)),
-            *[
-                self._row(f, [at("i"), as_expr(self.j)], s, [as_expr(self.j)])
-                for s, f in self._pairs(self.lasts)
-            ],
+            *[self._row(f, [at("i"), *j], s, j) for s, f in self._pairs(self.lasts)],
         )
         # No more than there are: a length is data, and decides what is read.
         known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
