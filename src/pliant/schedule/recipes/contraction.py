@@ -43,7 +43,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
     p, nest = arrange(
-        p, anchor, tile_product(mm.columns), plan.groups(names), [names[v] for v in plan.batch],
+        p, anchor, tile_product(mm.columns, mm.a), plan.groups(names), [names[v] for v in plan.batch],
         [names[a.var] for a in tensor.axes],
     )  # fmt: skip
     store, product = nest.store, nest.product
@@ -102,5 +102,8 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
+    whole = p.facts.divisible(p.loop(found.along).extent, mm.group)
+    if mm.group > 1:
+        p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
-    return p.tensorize(row, mm.symbol if found.missing else mm.plain)
+    return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
