@@ -50,8 +50,8 @@ class Contraction:
 
 @lru_cache(8)
 def tile_product(columns: int, factor: DType = f32) -> Einsum:
-    """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`: f32 sums
-    of products of factors of a type, which are converted before."""
+    """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`:
+    f32 sums of products of factors of a type, which are converted before."""
     m, positions, depth = var("m"), var("P"), var("K")
     a, at = placeholder("a", (1 << 60,), factor), placeholder("at", (positions, m), i64)
     b = placeholder("b", (positions * depth, columns), factor)

@@ -85,8 +85,9 @@ def lower_function(
     numerics: str = "fast",
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel, `groups` are as in `pack_contractions`; `constant_extents` is as in `outline`, `numerics`
-    as in `pliant.compile`. `watch` is shown what every pass has made."""
+    """`columns` is the width of a packed panel, `groups` are as in `pack_contractions`;
+    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `watch` is shown what
+    every pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))

@@ -7,15 +7,15 @@
 
 Packing a weight happens once, when the model is compiled; packing a value is a kernel like others.
 Reduction axes are flattened with the axis that is contiguous in the first operand innermost.
-Where a target multiplies so many neighbours of k at once (`group`; pairs of bf16), they lie together,
-and the last group of a row is filled with zeros:
+Where a target multiplies so many neighbours of k at once (`group`; pairs of bf16), they lie
+together, and the last group of a row is filled with zeros:
 
     p[J, k, c, e] = w[k*group + e, J*32 + c]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -86,15 +86,15 @@ class Plan:
         return shape if self.group == 1 else (*shape, as_int(self.group))
 
     def _row(self, extents: Mapping[str, Int]) -> tuple[Int, Int]:
-        """How many elements of the first operand lie one after another, and the words of a panel."""
+        """How many elements of the first operand lie in a row, and the words of a panel."""
         parts = [extents[v] for v in self.positions]
         run = product([*parts, extents[self.inner]]) if self.gather else extents[self.inner]
         runs = as_int(1) if self.gather else product(parts)
         return run, runs * ceildiv(run, self.group)
 
     def reduced_at(self, extents: Mapping[str, Int], word: Int, e: Int) -> tuple[Int, Int, Int]:
-        """Which term of the sum an element of a panel's word is: its position in a row, of how many,
-        and its position among all."""
+        """Which term of the sum an element of a panel's word is: its position in a row, of how
+        many, and its position among all."""
         run, _ = self._row(extents)
         if self.group == 1:
             return word, run, word
@@ -130,8 +130,8 @@ class Plan:
 def pack_contractions(
     s: Stages, orders: dict[str, Order], columns: int, groups: Mapping[DType, int]
 ) -> dict[str, Plan]:
-    """Add packing stages and rewrite the contractions; the plan of each, by stage name. `groups` are
-    the types of factors, preferred ones first, with how many are multiplied at once."""
+    """Add packing stages and rewrite the contractions; the plan of each, by stage name. `groups`
+    are the types of factors, preferred ones first, with how many are multiplied at once."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
@@ -141,16 +141,11 @@ def pack_contractions(
         if isinstance(tensor, Compute) and stage.note("plan") is not None:
             plans[name] = _plan_before(tensor, stage)
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
-            c = placed_contraction(
-                tensor, constants, orders[name], partial(_strides, orders), s.facts, columns,
-                tuple(groups),
+            place = partial(
+                placed_contraction, tensor, constants, orders[name], partial(_strides, orders),
+                s.facts, columns,
             )  # fmt: skip
-            c = _guarded(c, tensor)
-            *positions, inner = c.k
-            plan = Plan(
-                c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
-                groups[c.a_side.dtype], tensor.dtype,
-            )  # fmt: skip
+            c, plan = _planned(tensor, place, groups, s.facts)
             panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -164,6 +159,31 @@ def pack_contractions(
         stages[name] = stage
     s.stages = stages
     return plans
+
+
+def _planned(
+    tensor: Compute,
+    place: Callable[[tuple[DType, ...]], Contraction],
+    groups: Mapping[DType, int],
+    facts: Facts,
+) -> tuple[Contraction, Plan]:
+    """A contraction and how it is run, with the first type of factors that does. Where rows are
+    gathered from parts that are no whole groups, these would straddle the parts: then factors are
+    converted while they are gathered and packed."""
+    extents = {a.var: a.extent for a in tensor.reduce_axes}
+    types = tuple(groups)
+    while True:
+        c = _guarded(place(types), tensor)
+        *positions, inner = c.k
+        factor = c.a_side.dtype
+        plan = Plan(
+            c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
+            groups[factor], tensor.dtype,
+        )  # fmt: skip
+        straddles = plan.gather and positions and not facts.divisible(extents[inner], plan.group)
+        if plan.group == 1 or not straddles:
+            return c, plan
+        types = tuple(t for t in types if t is not factor)
 
 
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
