@@ -4,6 +4,8 @@ bound of f32 sums of exact products that are rounded once."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,10 +51,12 @@ CASES: dict[str, Case] = {
 SIZES = (2, 13, 31)
 
 
-def _check(module: nn.Module, args: list[tuple[torch.Tensor, ...]], dynamic: object) -> None:
+def _check(
+    module: nn.Module, args: list[tuple[torch.Tensor, ...]], dynamic: Any, target: str = "native"
+) -> None:
     module = module.to(torch.bfloat16).eval()
     narrow = [tuple(x.bfloat16() for x in xs) for xs in args]
-    f = pliant.compile(module, narrow[-1], dynamic_shapes=dynamic)
+    f = pliant.compile(module, narrow[-1], dynamic_shapes=dynamic, target=target)
     exact = module.double()
     with torch.no_grad():
         for xs in narrow:
@@ -89,3 +93,33 @@ def test_products_of_values_with_a_symbolic_sum(left: bool, right: bool) -> None
 
     dims = ({1 if left else 2: "k"}, {2 if right else 1: "k"})
     _check(Product(left=left, right=right), [inputs(k) for k in (1, 2, 3, 17, 64, 65)], dims)
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2", "x86-64-avx512"])
+def test_without_the_instruction(target: str) -> None:
+    torch.manual_seed(0)
+    module, inputs = CASES["linear_17x31"]
+    _check(module, [inputs(13)], None, target=target)
+
+
+def test_pairs_reach_the_micro_kernel_and_panels_are_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLIANT_DUMP", str(tmp_path))
+    layer = nn.Linear(71, 50).bfloat16().eval()
+    f = pliant.compile(layer, (torch.randn(4, 71).bfloat16(),))
+    assert list(tmp_path.glob("*/*pl_mm_bf16*"))
+    assert "bf16[2, 36, 32, 2]" in next(tmp_path.glob("*/05_packing.py")).read_text()
+    again = pliant.compile(next(tmp_path.glob("*/05_packing.py")))
+    x = torch.randn(4, 71).bfloat16()
+    assert torch.equal(torch.as_tensor(again(x)), f(x))
+
+
+def test_what_is_no_number_stays_in_its_row() -> None:
+    """The zeros that fill the last pair are multiplied with nothing of the next row."""
+    layer = nn.Linear(17, 33, bias=False).bfloat16().eval()
+    x = torch.ones(3, 17).bfloat16()
+    x[1, 0], x[2, 16] = float("nan"), float("inf")
+    y = pliant.compile(layer, (x,))(x)
+    assert y[0].isfinite().all() and y[1].isnan().all()
+    assert torch.equal(y[2].float(), layer.weight[:, 16].detach().float().sign() * float("inf"))
