@@ -59,6 +59,7 @@ class Plan:
 
     `positions` then `inner` are the reduction axes in the order of the panel's rows. With `gather`
     the first operand is evaluated into a dense tile; else it is read in place, row by row.
+    A word of the panel holds `group` neighbours of k; factors are converted to `sums` first.
     """
 
     batch: tuple[str, ...]
