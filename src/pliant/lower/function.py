@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from pliant.base.dtypes import DType, f32
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.expr import Index, Load
@@ -78,12 +80,14 @@ def lower_function(
     operators: Operators,
     columns: int,
     *,
+    groups: Mapping[DType, int] = MappingProxyType({f32: 1}),
     constant_extents: bool = False,
     numerics: str = "fast",
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`, `numerics`
-    as in `pliant.compile`. `watch` is shown what every pass has made."""
+    """`columns` is the width of a packed panel, `groups` are as in `pack_contractions`;
+    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `watch` is shown what
+    every pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -100,7 +104,7 @@ def lower_function(
     watch("layouts", lambda: [as_function(s, decided)])
     plans: dict[str, Plan] = {}
     if numerics != "strict":
-        decided.plans = plans = pack_contractions(s, orders, columns)
+        decided.plans = plans = pack_contractions(s, orders, columns, groups)
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
