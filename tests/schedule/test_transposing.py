@@ -23,8 +23,8 @@ class Turn(torch.nn.Module):
 def test_the_square_is_copied_first() -> None:
     """One copy, of no more than a square."""
     imported = import_model(Request(Turn(), (torch.zeros(100, 90),)), OPERATORS)
-    ((spec, _),) = lower_function(imported.function, OPERATORS, 4).main.launches
-    p = map_recipe(spec, 4)
+    ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
+    p = map_recipe(launch.spec, 4)
     (copy,) = p.allocated
     assert p.buffer(copy).room.value <= 16 * 4
 
