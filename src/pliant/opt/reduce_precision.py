@@ -2,7 +2,7 @@
 
     y: f32["n", 64] = linear(x, w)     ->     x_bf16: bf16["n", 32] = cast(x)
                                               w_bf16: bf16[64, 32] = cast(w)
-                                              y = sum over k of f32(x_bf16[n, k]) * f32(w_bf16[m, k])
+                                              y = sum of f32(x_bf16[n, k]) * f32(w_bf16[m, k])
 
 What is a product is said by an operator's definition, not by its name: a sum of products of two f32
 values, each with dimensions of the result that the other lacks. Softmax, normalisations and
@@ -14,7 +14,7 @@ kernel that computes the values, which then stores half the bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from pliant.base.dtypes import bf16, f32
 from pliant.graph.expression import expression_binding, expression_of
@@ -58,7 +58,7 @@ def factors(tensor: Tensor) -> tuple[Load, Load] | str:
     if left is None or right is None:
         return "its terms are no products of two f32 values as they are stored"
     outer = {a.var for a in form.outer}
-    rows, columns = (_names(side) & outer for side in (term.a, term.b))
+    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
     if not rows - columns or not columns - rows:
         return "no matrix product: a factor has no dimension of the result for itself"
     return left, right
@@ -67,11 +67,6 @@ def factors(tensor: Tensor) -> tuple[Load, Load] | str:
 def _factor(side: Expr) -> Load | None:
     found = [n for n in own_nodes(side) if isinstance(n, Load) and n.dtype is f32]
     return found[0] if len(found) == 1 else None
-
-
-def _names(side: Expr) -> frozenset[str]:
-    return names_in(side)
-
 
 
 class _Narrowing:
@@ -111,9 +106,7 @@ class _Narrowing:
         notes = (("op", binding.op),) if expression is None else expression[1]
         for value, tensor in zip(binding.outputs, tensors, strict=True):
             made = memo[tensor]
-            self.bindings.append(
-                expression_binding((value,), made, values, notes, binding.spans)
-            )
+            self.bindings.append(expression_binding((value,), made, values, notes, binding.spans))
 
     def definition(self, binding: Binding) -> tuple[Tensor, ...]:
         """What the binding computes, of placeholders with the values' names."""
