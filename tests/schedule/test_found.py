@@ -99,7 +99,7 @@ def test_partial_results_of_a_tuple_reduction_are_padded_each_with_its_identity(
             'def random(x: f32["n"], t: i64[()], n: i64):\n'
             "    @reducer(-inf, 9223372036854775807)\n"
             "    def least(a: f32, i: i64, b: f32, j: i64):\n"
-            '        return select(a < b, b, a), select(a < b, j, i)\n'
+            "        return select(a < b, b, a), select(a < b, j, i)\n"
             '    best = alloc(f32[()], scope="scratch")\n'
             "    for r in grid(n):\n"
             '        with block("t", R(r, n)) as (c,):\n'
