@@ -145,3 +145,23 @@ def test_padding_of_what_never_runs_is_refused() -> None:
     )
     with pytest.raises(SchedulingError, match="it writes y, which is a parameter"):
         p.pad_block("y")
+
+
+def test_a_copy_is_not_filled_after_the_reduction_in_it_has_started() -> None:
+    """Its start went in front of the loop in which the copy is made, and was overwritten."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):\n'
+            "    for i, r in grid(n, k):\n"
+            "        for u in grid(1):\n"
+            '            with block("y", S(i, n), R(r, k)) as (a, c):\n'
+            "                with init():\n"
+            "                    y[a] = 0.0\n"
+            "                y[a] = y[a] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="it starts in front of loop r; decompose_reduction"):
+        p.loop_partition("u", 1).cache_inplace("y", "y")
+    q = p.decompose_reduction("y", "r").loop_partition("u", 1).cache_inplace("y", "y")
+    same(p, q, [(2, 0), (2, 1), (3, 4)])
