@@ -173,7 +173,10 @@ class _Maker:
         extent, room = self.dim(), hole * (width - 1)
         if self.one(True, False):
             rows = self.dim()
-            a, w = self.tensor((rows + 1, step * extent + room)), self.tensor((2, width))
+            a, w = (
+                self.tensor((rows + 1, step * extent + room)),
+                self.tensor((as_int(2), as_int(width))),
+            )
             return compute(
                 (rows, extent),
                 lambda i, j: reduce(

@@ -21,7 +21,7 @@ def test_a_number_is_a_schedule() -> None:
 
 
 def test_a_failure_is_made_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say that no schedule may have a `split` in it: one is left, with what it cannot do without."""
+    """Say that no schedule may have a `split` in it: one is left, with what it needs itself."""
 
     def check(start: object, p: schedules.Program, *_: object) -> None:
         assert not any(s.name == "split" for s in p.trace), "a split"
