@@ -9,7 +9,7 @@ import pytest
 from pliant.codegen.build import Image, build_micro_kernel
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
-from pliant.codegen.microkernel import MatrixKernel
+from pliant.codegen.microkernel import AHEAD, LINE, MatrixKernel, MicroKernel
 from pliant.runtime.features import forbidden_features, host_machine, missing_features
 from tests.codegen.native import entry, run
 from tests.codegen.tiles import Tile, extremes, tails
@@ -41,3 +41,13 @@ def test_against_numpy(
 ) -> None:
     for tile in cases(mk):
         run(call, tile)
+
+
+@pytest.mark.parametrize(("mk", "t"), PARAMS)
+def test_the_next_panel_is_asked_for(mk: MatrixKernel, t: Target) -> None:
+    if not isinstance(mk, MicroKernel):
+        return
+    variants = [f for f in mk.text().split("define internal ")[1:] if "_m" in f]
+    fetched = [f.count("call void @llvm.prefetch") for f in variants]
+    row = mk.columns * mk.group * mk.b.bytes
+    assert fetched == [-(-row // LINE) if m >= AHEAD else 0 for m in range(1, mk.rows + 1)]

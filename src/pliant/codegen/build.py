@@ -9,6 +9,7 @@ from typing import Final
 import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
 
+from pliant.base.dtypes import DType, f32
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
@@ -45,6 +46,14 @@ def target_matmuls(t: Target, numerics: str = "fast") -> tuple[MatmulIntrinsic, 
     return tuple(map(_intrinsic, micro_kernels(t, numerics)))
 
 
+def factor_groups(t: Target, numerics: str = "fast") -> dict[DType, int]:
+    """The types of which both factors of a product in f32 may be, narrow ones first, with how many
+    are multiplied at once; all with panels as wide as those of f32."""
+    width = matmul_intrinsic(t, numerics).columns
+    found = [x for x in target_matmuls(t, numerics) if x.c is f32 and x.columns == width]
+    return {x.a: x.group for x in sorted(found, key=lambda x: x.a.bits)}
+
+
 def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
     """What programs may call on a target."""
     return tuple(i for mm in target_matmuls(t, numerics) for i in mm.intrinsics)
@@ -57,6 +66,9 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
     mm = matmul_intrinsic(t, spec.numerics)
+    if spec.plan is not None:
+        factor = spec.plan.a_side.dtype
+        mm = next(x for x in target_matmuls(t, spec.numerics) if x.a is x.b is factor)
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 
 

@@ -14,6 +14,11 @@ together in the panel, as (P, ceil(K/g), NR, g); where K is no multiple of g, no
 One function serves every m from 1 to MR: a jump to the variant with just that many rows, so no work
 is wasted on a ragged edge. Few rows leave accumulators unused, so K is unrolled into several sets;
 with `in_order` it is not, and an output's bits do not depend on how many rows there are.
+
+While the processor multiplies by a panel, the next one, which lies behind it, is brought into the
+second-level cache: otherwise the first tile of every panel waits for memory, and where there are
+few tiles (late convolutions, short texts) that is a large part of them all. Behind the last panel
+whatever lies there is asked for, which has no effect but on caches.
 """
 
 from __future__ import annotations
@@ -26,6 +31,10 @@ from pliant.base.dtypes import DType
 from pliant.codegen.dot import F32, Dot, splat, word_type
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
+
+# Fewer rows than these use up a panel faster than memory can bring one.
+AHEAD: Final = 4
+LINE: Final = 64  # bytes of a cache line
 
 Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled loop
 
@@ -163,6 +172,7 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     sets = 1 if sums >= 8 or kernel.in_order else min(4, 8 // sums)
     steps = max(sets, kernel.together)
     each = sums + kernel.vectors * bool(kernel.dot.biased)
+    panel = _panel_words(t, kernel) if m >= AHEAD else ""
     outer = _Loop(t, "p", "%P", each * sets, vec)
     bp = outer.extra_phi("ptr", "%b")
     rows = _row_pointers(t, kernel, outer.index, m)
@@ -171,6 +181,8 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
                   each * sets, vec, start=outer.acc)  # fmt: skip
     b = inner.extra_phi("ptr", bp.value)
     acc = list(inner.acc)
+    if panel:
+        _fetch_ahead(t, kernel, b.value, panel, steps)
     base = t.assign(f"mul i64 {inner.index}, {steps}") if steps > 1 else inner.index
     words = _loaded(t, kernel, rows, base) if kernel.together > 1 else None
     for s in range(steps):
@@ -198,6 +210,26 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     _store(t, kernel, m, sets, outer.acc)
     header = f"define internal void @{_variant_name(kernel, m)}({PARAMS}, i64 %P, i64 %K, i64 %ldc)"
     module.functions.append(t.render(header))
+
+
+def _panel_words(t: FunctionText, kernel: MicroKernel) -> str:
+    """Words from one panel to the next."""
+    words = "%K"
+    if kernel.group > 1:
+        rounded = t.assign(f"add i64 %K, {kernel.group - 1}")
+        words = t.assign(f"udiv i64 {rounded}, {kernel.group}")
+    rows = t.assign(f"mul i64 %P, {words}")
+    return t.assign(f"mul i64 {rows}, {kernel.columns}")
+
+
+def _fetch_ahead(t: FunctionText, kernel: MicroKernel, b: str, panel: str, steps: int) -> None:
+    """Ask for so many rows of the next panel, into the second-level cache."""
+    there = t.assign(f"getelementptr {kernel.word}, ptr {b}, i64 {panel}")
+    row = kernel.columns * kernel.group * kernel.b.bytes
+    for line in range(0, row * steps, LINE):
+        at = t.assign(f"getelementptr i8, ptr {there}, i64 {line}")
+        how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, level, data
+        t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
 
 
 def _row_pointers(t: FunctionText, kernel: MicroKernel, p: str, m: int) -> list[str]:

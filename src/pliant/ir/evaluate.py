@@ -81,7 +81,8 @@ def _value(
                 np.zeros([d.eval(sizes) for d in shape], dtype.numpy)
                 for dtype, shape in tensor.results
             ]
-            arrays = [values[o] for o in tensor.operands] + outputs
+            # The program's buffers are compact; what was transposed is a view.
+            arrays = [np.asarray(values[o], order="C") for o in tensor.operands] + outputs
             run_program(tensor.program, arrays, _program_sizes(tensor.program, arrays))
             return outputs
         case OpaqueOutput():

@@ -112,7 +112,7 @@ def outline(
     if plan is not None:
         a_side = _rename_expr(plan.a_side, renamed, sizes)
         plan = replace(plan, a_side=a_side, packed=names[packed])
-        columns = externals[packed].dims[-1].value
+        columns = plan.columns(externals[packed])
         renamed[packed], canon["t0"] = _repacked(plan, renamed[packed], canon["t0"], columns)
     strides = tuple(
         (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
@@ -133,7 +133,7 @@ def outline(
 def _unpacked(tensor: Tensor, plan: Plan) -> Tensor:
     """The contraction as if it summed its first operand."""
     assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
-    return tensor.replace(body=tensor.body.replace(body=plan.a_side))
+    return tensor.replace(body=tensor.body.replace(body=plan.a_side.cast(plan.sums)))
 
 
 def _repacked(plan: Plan, packed: Input, tensor: Tensor, columns: int) -> tuple[Input, Tensor]:

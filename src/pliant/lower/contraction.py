@@ -8,12 +8,12 @@ which axes run together, and in which order, is the best of all mappings to that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pliant.base.dtypes import f32, i64
+from pliant.base.dtypes import DType, f32, i64
 from pliant.ir.einsum import Einsum, einsum_of, split_guard
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
 from pliant.ir.mapping import IteratorMap, Strides, match_iterators, row_major
@@ -48,18 +48,19 @@ class Contraction:
     bounds: tuple[tuple[str, Int], ...] = ()
 
 
-@lru_cache(4)
-def tile_product(columns: int) -> Einsum:
-    """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`."""
+@lru_cache(8)
+def tile_product(columns: int, factor: DType = f32) -> Einsum:
+    """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`:
+    f32 sums of products of factors of a type, which are converted before."""
     m, positions, depth = var("m"), var("P"), var("K")
-    a, at = placeholder("a", (1 << 60,), f32), placeholder("at", (positions, m), i64)
-    b = placeholder("b", (positions * depth, columns), f32)
+    a, at = placeholder("a", (1 << 60,), factor), placeholder("at", (positions, m), i64)
+    b = placeholder("b", (positions * depth, columns), factor)
     product = compute(
         (m, columns),
         lambda i, j: reduce(
             "sum",
             (positions, depth),
-            lambda q, k: a[at[q, i] + Index(k)] * b[q * depth + k, j],
+            lambda q, k: a[at[q, i] + Index(k)].cast(f32) * b[q * depth + k, j].cast(f32),
         ),
         "c",
     )
@@ -86,13 +87,16 @@ def placed_contraction(
     strides: Strides,
     facts: Facts,
     columns: int,
+    factors: Sequence[DType] = (f32,),
 ) -> Contraction:
     """A contraction as it is run, for panels of `columns`: n are columns that are stored as they
     lie where that fills panels, what could be of n or m besides is of batch; the last of k is the
     axis along which rows of a are contiguous, if there is one. `order` is that of the value's
-    dimensions, `strides` tells those of the operands."""
-    best = _best(tensor, constants, order, strides, facts, columns)
-    assert best is not None
+    dimensions, `strides` tells those of the operands; both factors are of the first of the types
+    `factors` of which they can be without rounding them."""
+    best = next(
+        m for f in factors if (m := _best(tensor, constants, order, strides, facts, columns, f))
+    )
     found = _contraction(tensor, best, best.groups)
     assert found is not None
     return found
@@ -115,10 +119,11 @@ def _best(
     strides: Strides = row_major,
     facts: Facts | None = None,
     columns: int = COLUMNS,
+    factor: DType = f32,
 ) -> IteratorMap | None:
     return match_iterators(
         einsum_of(tensor, order),
-        tile_product(columns),
+        tile_product(columns, factor),
         strides=strides,
         facts=facts,
         constants=constants,

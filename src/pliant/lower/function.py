@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from pliant.base.dtypes import DType, f32
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.expr import Index, Load
@@ -78,12 +80,14 @@ def lower_function(
     operators: Operators,
     columns: int,
     *,
+    groups: Mapping[DType, int] = MappingProxyType({f32: 1}),
     constant_extents: bool = False,
     numerics: str = "fast",
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel; `constant_extents` is as in `outline`, `numerics`
-    as in `pliant.compile`. `watch` is shown what every pass has made."""
+    """`columns` is the width of a packed panel, `groups` are as in `pack_contractions`;
+    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `watch` is shown what
+    every pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -100,7 +104,7 @@ def lower_function(
     watch("layouts", lambda: [as_function(s, decided)])
     plans: dict[str, Plan] = {}
     if numerics != "strict":
-        decided.plans = plans = pack_contractions(s, orders, columns)
+        decided.plans = plans = pack_contractions(s, orders, columns, groups)
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
@@ -111,21 +115,21 @@ def lower_function(
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
         parts.insert(0, first)
     watch("split", lambda: split_functions(parts, prepared, decided))
-    groups = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
+    kernels = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
     watch(
         "groups",
-        lambda: group_functions(split_functions(parts, prepared, decided), parts, groups, decided),
+        lambda: group_functions(split_functions(parts, prepared, decided), parts, kernels, decided),
     )
     prepare = None
     if early:
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
-            s, groups[0], orders, plans, prepared, [v.name for v, _ in function.weights],
+            s, kernels[0], orders, plans, prepared, [v.name for v, _ in function.weights],
             constant_extents, numerics,
         )  # fmt: skip
-    used = _used_weights(groups[-1], s, prepared)
+    used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
-        function, s, groups[-1], orders, plans, s.results, used, constant_extents, numerics
+        function, s, kernels[-1], orders, plans, s.results, used, constant_extents, numerics
     )
     return Split(prepare, main, prepared)
 

@@ -7,17 +7,23 @@
 
 Packing a weight happens once, when the model is compiled; packing a value is a kernel like others.
 Reduction axes are flattened with the axis that is contiguous in the first operand innermost.
+Where a target multiplies so many neighbours of k at once (`group`; pairs of bf16), they lie
+together, and the last group of a row is filled with zeros:
+
+    p[J, k, c, e] = w[k*group + e, J*32 + c]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pliant.base.dtypes import DType, f32
 from pliant.ir.expr import (
     Binary,
+    Cast,
     Expr,
     Index,
     Load,
@@ -53,6 +59,7 @@ class Plan:
 
     `positions` then `inner` are the reduction axes in the order of the panel's rows. With `gather`
     the first operand is evaluated into a dense tile; else it is read in place, row by row.
+    A word of the panel holds `group` neighbours of k; factors are converted to `sums` first.
     """
 
     batch: tuple[str, ...]
@@ -63,6 +70,8 @@ class Plan:
     a_side: Expr
     packed: str
     gather: bool
+    group: int = 1
+    sums: DType = f32
 
     def groups(self, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Which axes, by other `names`, run as which iterators of `contraction.tile_product`."""
@@ -72,20 +81,58 @@ class Plan:
     def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
         """The shape of the packed operand, for these extents of the axes."""
         total_n = product([extents[v] for v in self.n])
-        depth = product([extents[v] for v in (*self.positions, self.inner)])
+        _, words = self._row(extents)
         batch = (extents[v] for v in self.batch)
-        return (*batch, ceildiv(total_n, columns), depth, as_int(columns))
+        shape = (*batch, ceildiv(total_n, columns), words, as_int(columns))
+        return shape if self.group == 1 else (*shape, as_int(self.group))
+
+    def _row(self, extents: Mapping[str, Int]) -> tuple[Int, Int]:
+        """How many elements of the first operand lie in a row, and the words of a panel."""
+        parts = [extents[v] for v in self.positions]
+        run = product([*parts, extents[self.inner]]) if self.gather else extents[self.inner]
+        runs = as_int(1) if self.gather else product(parts)
+        return run, runs * ceildiv(run, self.group)
+
+    def reduced_at(self, extents: Mapping[str, Int], word: Int, e: Int) -> tuple[Int, Int, Int]:
+        """Which term of the sum an element of a panel's word is: its position in a row, of how
+        many, and its position among all."""
+        run, _ = self._row(extents)
+        if self.group == 1:
+            return word, run, word
+        words = divisor(ceildiv(run, self.group))
+        if self.gather or not self.positions:
+            at = word * self.group + e
+            return at, run, at
+        at = word % words * self.group + e
+        return at, run, word // words * run + at
 
     def panel_product(self, packed: Input, extents: Mapping[str, Int], columns: int) -> Expr:
         """What is summed: the first operand times an element of the packed one."""
         n = flatten(self.n, extents)
         k = flatten((*self.positions, self.inner), extents)
-        at = (*(var(b) for b in self.batch), n // columns, k, n % columns)
-        return Binary("mul", self.a_side, Load(packed, tuple(as_expr(i) for i in at)))
+        lead = (*(var(b) for b in self.batch), n // columns)
+        if self.group == 1:
+            at: tuple[Int, ...] = (*lead, k, n % columns)
+        else:
+            run, _ = self._row(extents)
+            first, along = as_int(0), k
+            if not self.gather:
+                first = flatten(self.positions, extents) * ceildiv(run, self.group)
+                along = var(self.inner)
+            at = (*lead, first + along // self.group, n % columns, along % self.group)
+        panel = Load(packed, tuple(as_expr(i) for i in at))
+        return Binary("mul", self.a_side.cast(self.sums), panel.cast(self.sums))
+
+    def columns(self, packed: Input) -> int:
+        """The width of a panel."""
+        return packed.dims[-1 if self.group == 1 else -2].value
 
 
-def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict[str, Plan]:
-    """Add packing stages and rewrite the contractions; the plan of each, by stage name."""
+def pack_contractions(
+    s: Stages, orders: dict[str, Order], columns: int, groups: Mapping[DType, int]
+) -> dict[str, Plan]:
+    """Add packing stages and rewrite the contractions; the plan of each, by stage name. `groups`
+    are the types of factors, preferred ones first, with how many are multiplied at once."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
@@ -95,19 +142,19 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
         if isinstance(tensor, Compute) and stage.note("plan") is not None:
             plans[name] = _plan_before(tensor, stage)
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
-            c = placed_contraction(
-                tensor, constants, orders[name], partial(_strides, orders), s.facts, columns
-            )
-            c = _guarded(c, tensor)
-            panel, gather = _panel(tensor, c, s.facts, columns), _is_gathered(tensor, c)
+            place = partial(
+                placed_contraction, tensor, constants, orders[name], partial(_strides, orders),
+                s.facts, columns,
+            )  # fmt: skip
+            c, plan = _planned(tensor, place, groups, s.facts)
+            panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
                 packed = made[panel] = s.fresh(f"{name}.packed")
                 stages[packed] = Stage(packed, panel, "pack", stage.spans)
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
-            *positions, inner = c.k
-            plans[name] = Plan(c.batch, c.m, c.n, tuple(positions), inner, c.a_side, packed, gather)
+            plans[name] = replace(plan, packed=packed)
             tensor = _rewritten(tensor, plans[name], s.types[packed], columns)
             stage = replace(stage, tensor=tensor)
         stages[name] = stage
@@ -115,10 +162,35 @@ def pack_contractions(s: Stages, orders: dict[str, Order], columns: int) -> dict
     return plans
 
 
+def _planned(
+    tensor: Compute,
+    place: Callable[[tuple[DType, ...]], Contraction],
+    groups: Mapping[DType, int],
+    facts: Facts,
+) -> tuple[Contraction, Plan]:
+    """A contraction and how it is run, with the first type of factors that does. Where rows are
+    gathered from parts that are no whole groups, these would straddle the parts: then factors are
+    converted while they are gathered and packed."""
+    extents = {a.var: a.extent for a in tensor.reduce_axes}
+    types = tuple(groups)
+    while True:
+        c = _guarded(place(types), tensor)
+        *positions, inner = c.k
+        factor = c.a_side.dtype
+        plan = Plan(
+            c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
+            groups[factor], tensor.dtype,
+        )  # fmt: skip
+        straddles = plan.gather and positions and not facts.divisible(extents[inner], plan.group)
+        if plan.group == 1 or not straddles:
+            return c, plan
+        types = tuple(t for t in types if t is not factor)
+
+
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
     """What is decided, beside what the rewritten contraction says itself."""
     axes = (plan.batch, plan.m, plan.n, plan.positions, plan.inner)
-    return ("plan", axes), ("gather", plan.gather)
+    return ("plan", axes), ("gather", plan.gather), ("group", plan.group)
 
 
 def _plan_before(tensor: Compute, stage: Stage) -> Plan:
@@ -126,10 +198,13 @@ def _plan_before(tensor: Compute, stage: Stage) -> Plan:
     body = tensor.body
     assert isinstance(body, Reduce) and isinstance(body.body, Binary)
     a_side, b_side = body.body.a, body.body.b
+    if isinstance(b_side, Cast):
+        assert isinstance(a_side, Cast)
+        a_side, b_side = a_side.a, b_side.a
     assert isinstance(b_side, Load)
     batch, m, n, positions, inner = stage.note("plan")
-    packed, gather = b_side.source.name, stage.note("gather")
-    return Plan(batch, m, n, positions, inner, a_side, packed, gather)
+    packed, gather, group = b_side.source.name, stage.note("gather"), stage.note("group")
+    return Plan(batch, m, n, positions, inner, a_side, packed, gather, group, tensor.dtype)
 
 
 def inline_into_packs(s: Stages) -> None:
@@ -168,16 +243,16 @@ def _guarded(c: Contraction, tensor: Compute) -> Contraction:
     return replace(c, a_side=both)
 
 
-def _panel(tensor: Compute, c: Contraction, facts: Facts, columns: int) -> Compute:
+def _panel(tensor: Compute, c: Contraction, plan: Plan, facts: Facts, columns: int) -> Compute:
     """The packing stage."""
     extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
     total_n = product([extents[v] for v in c.n])
     batch = [extents[v] for v in c.batch]
-    depth = product([extents[v] for v in c.k])
-    shape = (*batch, ceildiv(total_n, columns), depth, as_int(columns))
+    shape = plan.panel_shape(extents, columns)
 
     def element(*at: Int) -> Expr:
-        b, (block, k, j) = at[: len(batch)], at[len(batch) :]
+        b, (block, word, j, *rest) = at[: len(batch)], at[len(batch) :]
+        along, run, k = plan.reduced_at(extents, word, rest[0] if rest else as_int(0))
         column = block * columns + j
         where = dict(zip(c.batch, b, strict=True))
         bounds = {name: count.subs(where) for name, count in c.bounds}
@@ -186,10 +261,12 @@ def _panel(tensor: Compute, c: Contraction, facts: Facts, columns: int) -> Compu
         if bounds:
             exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
             value = Select(all_of(exist), value, const(0.0, value.dtype))
-        if total_n.is_const and total_n.value % columns == 0:
-            return value
-        inside = Binary("lt", Index(column), Index(total_n))
-        return Select(inside, value, const(0.0, value.dtype))
+        inside = list[Expr]()
+        if not (total_n.is_const and total_n.value % columns == 0):
+            inside.append(Binary("lt", Index(column), Index(total_n)))
+        if not facts.divisible(run, plan.group):
+            inside.append(Binary("lt", Index(along), Index(run)))
+        return Select(all_of(inside), value, const(0.0, value.dtype)) if inside else value
 
     return simplify_indices(compute(shape, element), facts)
 

@@ -16,6 +16,7 @@ from pliant.ops.matmul import MATMUL
 from pliant.ops.normalize import NORMALIZE
 from pliant.ops.pool import POOL
 from pliant.ops.quantize import QUANTIZE
+from pliant.ops.recurrent import RECURRENT
 from pliant.ops.reduce import REDUCE
 from pliant.ops.resize import RESIZE
 from pliant.ops.shape import SHAPE
@@ -23,5 +24,5 @@ from pliant.ops.sort import SORT
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, QUANTIZE, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, (EXPRESSION,),
 )  # fmt: skip

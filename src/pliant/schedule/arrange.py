@@ -94,14 +94,16 @@ def rows_by_table(
     table: tuple[str, str],
     *,
     gather: bool,
+    dtype: str = "",
 ) -> tuple[Program, Rows]:
     """The block finds the rows of an operand, made of `source`, in a table that is made in loop
     `at`: for each iteration of the first of the loops `table`, of the first of `reduced`, which
     are at most two, and of the second of `table`. With `gather` rows are copied together there;
-    else they lie element after element along the last of `reduced`."""
+    as elements of a type that the block converts, if `dtype` names one; else they lie element
+    after element along the last of `reduced`."""
     along = reduced[-1]
     if gather:
-        p = p.stage_operand(block, source)
+        p = p.stage_operand(block, source, dtype=dtype) if dtype else p.stage_operand(block, source)
         copy, source = p.made
         p = p.compute_at(copy, at).shrink_buffer(source)
         if len(reduced) > 1:

@@ -43,14 +43,15 @@ from pliant.schedule.staging import Staging, check_staging, staged
 
 
 @primitive
-def stage_operand(p: Program, block: str, source: str) -> Program:
+def stage_operand(p: Program, block: str, source: str, *, dtype: str = "") -> Program:
     """Makes the block that computes what `block` makes of `source`, and the buffer for it. Its
-    dimensions are the block's iterators that the value depends on, in their order."""
-    plan = check_stage_operand(p, block, source)
+    dimensions are the block's iterators that the value depends on, in their order. With `dtype`
+    (a type's name) it is what the block makes of that type: it converts that itself."""
+    plan = check_stage_operand(p, block, source, dtype)
     return staged(p, "stage_operand", plan, f"{source}_part")
 
 
-def check_stage_operand(p: Program, block: str, source: str) -> Staging:
+def check_stage_operand(p: Program, block: str, source: str, dtype: str = "") -> Staging:
     """The block is one store, under no condition but its domain, and reads the buffer in one part
     of its value; nothing else that varies is in that part, and nothing writes the buffer there."""
 
@@ -64,24 +65,25 @@ def check_stage_operand(p: Program, block: str, source: str) -> Staging:
         raise refuse("it is more than one store")
     if not only_domain(target, p.inside(path)):
         raise refuse("it runs under a condition")
-    parts = _parts(target.body.value, memory)
+    parts = _parts(target.body.value, memory, dtype)
     if len(parts) != 1:
-        raise refuse(f"{len(parts)} parts of its value are made of {source} alone")
+        kind = f" and are {dtype}" if dtype else ""
+        raise refuse(f"{len(parts)} parts of its value are made of {source} alone{kind}")
     (part,) = parts
     if any(x.source is memory for x in _loads_outside(target.body, part)):
         raise refuse(f"it reads {source} elsewhere as well")
     return check_staging(p, path, part, None, refuse)
 
 
-def _parts(value: Expr, memory: Buffer) -> list[Expr]:
-    """The greatest expressions all of whose loads are from the buffer."""
+def _parts(value: Expr, memory: Buffer, dtype: str) -> list[Expr]:
+    """The greatest expressions (of a type) all of whose loads are from the buffer."""
     sources = {x.source for x in loads_of(value)}
-    if sources == {memory}:
+    if sources == {memory} and dtype in ("", str(value.dtype)):
         return [value]
     if memory not in sources:
         return []
     children = dict.fromkeys(c for c in value.children() if isinstance(c, Expr))
-    return list(dict.fromkeys(part for c in children for part in _parts(c, memory)))
+    return list(dict.fromkeys(part for c in children for part in _parts(c, memory, dtype)))
 
 
 def _loads_outside(root: Node, part: Expr) -> list[Load]:

@@ -27,7 +27,6 @@ PASS, REFUSED, WRONG, CRASH = "pass", "refused", "WRONG", "crash"
 
 _LEFT_OUT_OPS = {
     "control flow": {"If", "Loop", "Scan", "SequenceMap"},
-    "recurrence": {"RNN", "LSTM", "GRU"},
     "training": {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"},
     "strings": {"StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch",
                 "TfIdfVectorizer"},

@@ -180,6 +180,11 @@ class Site:
         """A list of integers."""
         return tuple(int(v) for v in self._attr(name, AttributeProto.INTS, "ints", default))
 
+    def strings_attr(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
+        """A list of strings."""
+        values = self._attr(name, AttributeProto.STRINGS, "strings", default)
+        return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in values)
+
     def tensor_attr(self, name: str) -> np.ndarray:
         """A tensor attribute."""
         return self.to_array(self._attr(name, AttributeProto.TENSOR, "t", None))

@@ -13,6 +13,7 @@ from pliant.frontend.onnx.lower_math import MATH
 from pliant.frontend.onnx.lower_nn import NN
 from pliant.frontend.onnx.lower_norm import NORM
 from pliant.frontend.onnx.lower_quant import QUANT
+from pliant.frontend.onnx.lower_recurrent import RECURRENT
 from pliant.frontend.onnx.lower_reduce import REDUCE
 from pliant.frontend.onnx.lower_resize import RESIZE
 from pliant.frontend.onnx.lower_shape import SHAPE
@@ -32,5 +33,5 @@ def joined(*families: tuple[str, Mapping[str, Lowering]]) -> dict[tuple[str, str
 
 ONNX_OPS: Final[Mapping[tuple[str, str], Lowering]] = joined(
     ("", MATH), ("", REDUCE), ("", SHAPE), ("", INDEX), ("", CREATE), ("", NN), ("", NORM),
-    ("", RESIZE), ("", QUANT), ("", ATTENTION), ("com.microsoft", CONTRIB),
+    ("", RESIZE), ("", QUANT), ("", ATTENTION), ("", RECURRENT), ("com.microsoft", CONTRIB),
 )  # fmt: skip

@@ -43,8 +43,8 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
     p, nest = arrange(
-        p, anchor, tile_product(mm.columns), plan.groups(names), [names[v] for v in plan.batch],
-        [names[a.var] for a in tensor.axes],
+        p, anchor, tile_product(mm.columns, mm.a), plan.groups(names),
+        [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
     store, product = nest.store, nest.product
     outputs = [store if name == anchor else name for name in spec.outputs]
@@ -90,7 +90,10 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # The rows of the first operand: copied together, or found through a table of where they begin.
     source = next(iter(loads_of(plan.a_side))).source.name
-    p, found = rows_by_table(p, anchor, source, reduced, block, (tile, row), gather=plan.gather)
+    p, found = rows_by_table(
+        p, anchor, source, reduced, block, (tile, row), gather=plan.gather,
+        dtype=str(mm.a) if mm.a is not mm.c else "",
+    )  # fmt: skip
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
@@ -102,5 +105,8 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
+    whole = p.facts.divisible(p.loop(found.along).extent, mm.group)
+    if mm.group > 1:
+        p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
-    return p.tensorize(row, mm.symbol if found.missing else mm.plain)
+    return p.tensorize(row, mm.named(missing=found.missing, whole=whole))

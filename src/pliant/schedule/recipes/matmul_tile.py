@@ -72,6 +72,12 @@ class MatmulIntrinsic:
         """The name of the intrinsic for operands without missing rows."""
         return f"{self.symbol}_plain"
 
+    def named(self, *, missing: bool, whole: bool) -> str:
+        """The name of the intrinsic for operands of which rows are missing, or not, and reductions
+        that are known to have whole groups, or not."""
+        name = self.symbol if missing else self.plain
+        return name + "_whole" * (whole and self.group > 1)
+
     def _semantics(self, depth: Int, missing: bool) -> Function:
         """For a reduction over `depth`, which is a size or so many groups as a size says."""
         m, positions = var("m"), var("P")

@@ -1,0 +1,120 @@
+"""RNN, GRU and LSTM: the input's product for all steps, then the recurrence of each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pliant.base.dtypes import i64
+from pliant.frontend.onnx.site import Lowering, Results, Site
+from pliant.graph.function import Value
+from pliant.sym.expr import IntLike, as_int
+
+DEFAULTS: Final = {
+    "RNN": ("Tanh",),
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+}
+FUNCTIONS: Final = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu"}
+
+ORDER: Final = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
+"""Where ONNX has the catalogue's gates: z r h, and i o f c."""
+
+
+def lower_recurrent(s: Site) -> Results:
+    """All three, in one direction or both; a `clip` and rare activations are refused."""
+    if s.has_attr("clip"):
+        raise s.unsupported("clip")
+    if s.int_attr("input_forget", 0):
+        raise s.unsupported("input_forget=1")
+    batch_first = bool(s.int_attr("layout", 0))
+    x = s.x(0)
+    if batch_first:
+        x = s.call("transpose", x, perm=(1, 0, 2))
+    direction = s.str_attr("direction", "forward")
+    ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
+    done = [_direction(s, x, k, len(ways), back) for k, back in enumerate(ways)]
+    stacked = [
+        s.call("concat", tuple([s.call("unsqueeze", r, axes=(axis,)) for r in parts]), axis=axis)
+        for axis, parts in zip((1, 0, 0), zip(*done, strict=True), strict=False)
+    ]
+    if batch_first:
+        y, *last = stacked
+        flipped = [s.call("transpose", t, perm=(1, 0, 2)) for t in last]
+        stacked = [s.call("transpose", y, perm=(2, 0, 1, 3)), *flipped]
+    return tuple(stacked)
+
+
+def _direction(s: Site, x: Value, k: int, ways: int, back: bool) -> tuple[Value, ...]:
+    """The results of one direction, without the direction's dimension."""
+    order = ORDER[s.op]
+    gates = len(order)
+    w, r = (_gates(s, _part(s, s.x(i), k), order) for i in (1, 2))
+    width = r.shape[1]
+    steps, batch, _ = x.shape
+    given = s.call("matmul", x, s.call("transpose", w, perm=(1, 0)))
+    zero = s.full((gates * width,), 0.0, x.dtype)
+    inner = zero
+    if s.has(3):
+        both = s.reshape(_part(s, s.x(3), k), (2, gates * width))
+        given = s.call("add", given, _gates(s, _part(s, both, 0), order))
+        inner = _gates(s, _part(s, both, 1), order)
+    given_lengths = s.opt(4)
+    if given_lengths is None:
+        given_lengths = s.call("expand", s.size(steps), shape=(batch,))
+    lengths = s.cast(given_lengths, i64)
+    start = [_start(s, i, k, (batch, width)) for i in ((5, 6) if s.op == "LSTM" else (5,))]
+    attrs: dict[str, object] = {"activations": _activations(s, k, ways), "reverse": back}
+    more: list[Value] = []
+    if s.op == "GRU":
+        attrs["reset_first"] = not s.int_attr("linear_before_reset", 0)
+    if s.op == "LSTM" and s.has(7):
+        more.append(_gates(s, _part(s, s.x(7), k), (0, 2, 1)))  # from i o f
+    weights = s.call("transpose", r, perm=(1, 0))
+    return s.call_many(s.op.lower(), given, weights, inner, lengths, *start, *more, **attrs)
+
+
+def _start(s: Site, index: int, k: int, shape: tuple[IntLike, ...]) -> Value:
+    """The state that direction `k` begins with."""
+    if not s.has(index):
+        return s.full(shape, 0.0, s.item(0).dtype)
+    given = s.x(index)
+    if s.int_attr("layout", 0):
+        given = s.call("transpose", given, perm=(1, 0, 2))
+    return _part(s, given, k)
+
+
+def _part(s: Site, x: Value, k: int) -> Value:
+    """`x[k]`."""
+    return s.call("squeeze", _slice(s, x, k, k + 1), axes=(0,))
+
+
+def _gates(s: Site, x: Value, order: tuple[int, ...]) -> Value:
+    """The blocks of the first dimension in this order."""
+    if order == tuple(range(len(order))):
+        return x
+    h = s.sizes.divide(x.shape[0], as_int(len(order)))
+    return s.call("concat", tuple([_slice(s, x, g * h, (g + 1) * h) for g in order]), axis=0)
+
+
+def _slice(s: Site, x: Value, start: IntLike, stop: IntLike) -> Value:
+    """`x[start:stop]`."""
+    rest = x.shape[1:]
+    return s.call(
+        "slice", x, starts=(as_int(start), *[0 for _ in rest]), stops=(as_int(stop), *rest),
+        steps=(1,) * len(x.shape),
+    )  # fmt: skip
+
+
+def _activations(s: Site, k: int, ways: int) -> tuple[str, ...]:
+    """Those of direction `k`, as the catalogue names them."""
+    default = DEFAULTS[s.op]
+    names = s.strings_attr("activations", default * ways)
+    mine = names[k * len(default) : (k + 1) * len(default)]
+    rare = [n for n in mine if n not in FUNCTIONS]
+    if rare:
+        raise s.unsupported(f"the activation {rare[0]}")
+    return tuple([FUNCTIONS[n] for n in mine])
+
+
+RECURRENT: Final[Mapping[str, Lowering]] = dict.fromkeys(DEFAULTS, lower_recurrent)

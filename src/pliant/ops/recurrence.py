@@ -1,0 +1,195 @@
+"""Recurrences over time as loop programs: plain, LSTM and GRU cells.
+
+    for every sequence b of the batch:
+        state = start[b]
+        for every step of its length, forwards or backwards, t its place in time:
+            sums = bias + state . weights                       (all gates at once)
+            state = cell(gates of input[t, b], gates of sums, state)
+            y[t, b] = state
+        y[t, b] = 0 past the sequence's length;  last[b] = state
+
+What does not depend on the state is not in here: `input` is the product of all steps with the
+input's weights. The gates lie one after the other in blocks of the state's width H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pliant.base.dtypes import DType, i64
+from pliant.ir.expr import Binary, Expr, Load, Var, as_expr
+from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
+from pliant.sym.expr import Int, as_int, var
+
+GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
+"""Gates of a cell. LSTM: input, forget, cell, output; GRU: reset, update, new."""
+
+LANES: Final = 64
+"""Neighbouring sums that are made at once: as many vectors as hide the latency of one sum."""
+
+Activation = Callable[[Expr], Expr]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is done in one step.
+
+    `activations`: of an RNN one; LSTM: of the gates, of the cell, of the output; GRU: of the gates,
+    of the new state. `reset_first` (GRU): the reset gate scales the state before its product with
+    the weights, not the product. `peepholes` (LSTM): the gates see the cell's state.
+    """
+
+    kind: str
+    activations: tuple[Activation, ...]
+    reset_first: bool = False
+    peepholes: bool = False
+
+    @property
+    def gates(self) -> int:
+        """How many blocks of sums a step needs."""
+        return GATES[self.kind]
+
+
+def recurrence(cell: Cell, dtype: DType, reverse: bool) -> Function:
+    """The program: operands `input` [T, B, G*H], `weights` [H, G*H], `bias` [G*H], `lengths` i64
+    [B], `start` [B, H], and of an LSTM `start_c` [B, H] and with peepholes `peep` [3*H] (input,
+    forget, output); results `y` [T, B, H], `last` [B, H] and of an LSTM `last_c` [B, H]."""
+    return _Recurrence(cell, dtype, reverse).function()
+
+
+class _Recurrence:
+    def __init__(self, cell: Cell, dtype: DType, reverse: bool) -> None:
+        self.cell, self.reverse = cell, reverse
+        self.j = LANES * var("some") + var("lane")
+        t, b, h = self.steps, self.batch, self.width = var("t"), var("b"), var("h")
+        wide = cell.gates * h
+        self.input = buffer("input", (t, b, wide), dtype)
+        self.weights = buffer("weights", (h, wide), dtype)
+        self.bias = buffer("bias", (wide,), dtype)
+        self.lengths = buffer("lengths", (b,), i64)
+        names = ("", "_c") if cell.kind == "lstm" else ("",)
+        self.starts = [buffer(f"start{n}", (b, h), dtype) for n in names]
+        self.lasts = [buffer(f"last{n}", (b, h), dtype) for n in names]
+        self.states = [buffer(f"state{n}", (h,), dtype, scope="scratch") for n in names]
+        self.peep = buffer("peep", (3 * h,), dtype)
+        self.y = buffer("y", (t, b, h), dtype)
+        self.sums = buffer("sums", (wide,), dtype, scope="scratch")
+        self.scaled = buffer("scaled", (h,), dtype, scope="scratch")
+
+    def function(self) -> Function:
+        """The program."""
+        width = self.width
+        length = var("length")
+        place = length - 1 - var("step") if self.reverse else var("step")
+        live = seq(Let(Var("at", i64), as_expr(place), self._step()))
+        past = self._along(width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
+        j = [as_expr(self.j)]
+        line = seq(
+            *[self._row(s, j, f, [at("i"), *j]) for s, f in self._pairs(self.starts)],
+            For("step", self.steps, If(at("step") < at("length"), live, past)),
+            *[self._row(f, [at("i"), *j], s, j) for s, f in self._pairs(self.lasts)],
+        )
+        # No more than there are: a length is data, and decides what is read.
+        known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
+        body: Stmt = For("i", self.batch, Let(Var("length", i64), known, line))
+        scratch = [*self.states, self.sums, *([self.scaled] if self.cell.reset_first else [])]
+        body = reduce(lambda s, b: Alloc(b, s), scratch, body)
+        inputs = [self.input, self.weights, self.bias, self.lengths, *self.starts]
+        inputs += [self.peep] if self.cell.peepholes else []
+        buffers = (*inputs, self.y, *self.lasts)
+        return Function(self.cell.kind, buffers, ("t", "b", "h"), body)
+
+    def _pairs(self, others: list[Buffer]) -> list[tuple[Buffer, Buffer]]:
+        return list(zip(self.states, others, strict=True))
+
+    def _row(self, to: Buffer, i: list[Expr], source: Buffer, j: list[Expr]) -> Stmt:
+        return self._along(self.width, Store(to, tuple(i), Load(source, tuple(j))))
+
+    def _at(self, time: str) -> tuple[Expr, Expr, Expr]:
+        return at(time), at("i"), as_expr(self.j)
+
+    def _step(self) -> Stmt:
+        """Sums, then the cell."""
+        h, gates = self.width, self.cell.gates
+        if not self.cell.reset_first:
+            return seq(self._product(self.states[0], as_int(0), gates * h), self._cell())
+        scaled = Store(
+            self.scaled,
+            (as_expr(self.j),),
+            self.cell.activations[0](self._gate(0)) * self.states[0][self.j],
+        )
+        return seq(
+            self._product(self.states[0], as_int(0), 2 * h),
+            self._along(h, scaled),
+            self._product(self.scaled, 2 * h, h),
+            self._cell(),
+        )
+
+    def _product(self, state: Buffer, first: Int, count: Int) -> Stmt:
+        """sums[first : first + count] = bias + state . weights."""
+        j = first + self.j
+        zero = as_int(0)
+        total = buffer("total", (1,), self.y.dtype, scope="register")
+        more = total[zero] + state[var("k")] * self.weights[var("k"), j]
+        one = seq(
+            Store(total, (as_expr(zero),), self.bias[j]),
+            For("k", self.width, Store(total, (as_expr(zero),), more)),
+            Store(self.sums, (as_expr(j),), total[zero]),
+        )
+        return self._along(count, Alloc(total, one))
+
+    def _along(self, count: Int, body: Stmt) -> Stmt:
+        """The body for every j < count."""
+        lanes = For("lane", as_int(LANES), If(as_expr(self.j) < as_expr(count), body), "vectorized")
+        return For("some", (count + LANES - 1) // LANES, lanes)
+
+    def _given(self, gate: int) -> Expr:
+        return Load(self.input, (at("at"), at("i"), as_expr(gate * self.width + self.j)))
+
+    def _sum(self, gate: int) -> Expr:
+        return self.sums[gate * self.width + self.j]
+
+    def _gate(self, gate: int) -> Expr:
+        return self._given(gate) + self._sum(gate)
+
+    def _cell(self) -> Stmt:
+        j = (as_expr(self.j),)
+        done = {"rnn": self._rnn, "lstm": self._lstm, "gru": self._gru}[self.cell.kind]()
+        out = Store(self.y, self._at("at"), self.states[0][self.j])
+        return self._along(self.width, seq(*[Store(b, j, v) for b, v in done], out))
+
+    def _rnn(self) -> list[tuple[Buffer, Expr]]:
+        return [(self.states[0], self.cell.activations[0](self._gate(0)))]
+
+    def _gru(self) -> list[tuple[Buffer, Expr]]:
+        of_gates, of_new = self.cell.activations
+        old = self.states[0][self.j]
+        summed = self._sum(2)
+        if not self.cell.reset_first:
+            summed = of_gates(self._gate(0)) * summed
+        new = of_new(self._given(2) + summed)
+        update = of_gates(self._gate(1))
+        return [(self.states[0], (as_expr(1.0, old.dtype) - update) * new + update * old)]
+
+    def _lstm(self) -> list[tuple[Buffer, Expr]]:
+        of_gates, of_cell, of_out = self.cell.activations
+        c = self.states[1][self.j]
+        kept = of_gates(self._seeing(1, 1, c)) * c
+        new_c = kept + of_gates(self._seeing(0, 0, c)) * of_cell(self._gate(2))
+        new_h = of_gates(self._seeing(3, 2, c)) * of_out(c)  # the cell has been stored by then
+        return [(self.states[1], new_c), (self.states[0], new_h)]
+
+    def _seeing(self, gate: int, peep: int, c: Expr) -> Expr:
+        """A gate's sum, with what it sees of the cell."""
+        value = self._gate(gate)
+        if not self.cell.peepholes:
+            return value
+        return value + self.peep[peep * self.width + self.j] * c
+
+
+def at(name: str) -> Expr:
+    """A loop variable as an index."""
+    return as_expr(var(name))
