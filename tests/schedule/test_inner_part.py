@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.base.dtypes import f32
+from pliant.ir.expr import Expr
 from pliant.ir.tensor import compute, placeholder, reduce, select, within
 from pliant.loop.from_tensor import unscheduled
 from pliant.schedule.loop_partition import conditions_in, inner_part
@@ -21,7 +22,7 @@ def window(size: int, stride: int) -> Program:
     """Sums of a window over a vector with a border of zeros; there are k of them."""
     edge = size // 2
 
-    def body(i: Int, r: Int) -> object:
+    def body(i: Int, r: Int) -> Expr:
         at = stride * i + r - edge
         return select(within(at, n), x[at], 0.0)
 
