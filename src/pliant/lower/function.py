@@ -115,21 +115,21 @@ def lower_function(
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
         parts.insert(0, first)
     watch("split", lambda: split_functions(parts, prepared, decided))
-    groups = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
+    kernels = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
     watch(
         "groups",
-        lambda: group_functions(split_functions(parts, prepared, decided), parts, groups, decided),
+        lambda: group_functions(split_functions(parts, prepared, decided), parts, kernels, decided),
     )
     prepare = None
     if early:
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
-            s, groups[0], orders, plans, prepared, [v.name for v, _ in function.weights],
+            s, kernels[0], orders, plans, prepared, [v.name for v, _ in function.weights],
             constant_extents, numerics,
         )  # fmt: skip
-    used = _used_weights(groups[-1], s, prepared)
+    used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
-        function, s, groups[-1], orders, plans, s.results, used, constant_extents, numerics
+        function, s, kernels[-1], orders, plans, s.results, used, constant_extents, numerics
     )
     return Split(prepare, main, prepared)
 

@@ -115,7 +115,7 @@ def _transposing(
 
 def _read_across(p: Program, across: str, last: str) -> list[tuple[str, str]]:
     """Blocks and what they read in one place, across the lines."""
-    out = []
+    out = list[tuple[str, str]]()
     for name in p.blocks:
         block = p.block(name)
         at = bindings_of(block)
