@@ -66,8 +66,8 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     """The loop program of a kernel for a target."""
     mm = matmul_intrinsic(t, spec.numerics)
-    if spec.plan is not None:
-        factor = spec.plan.a_side.dtype
+    for _, plan in spec.plans:  # of one type
+        factor = plan.a_side.dtype
         mm = next(x for x in target_matmuls(t, spec.numerics) if x.a is x.b is factor)
     return schedule(spec, t.lanes(32), mm).replace(name=symbol)
 

@@ -10,6 +10,7 @@ from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
+from pliant.schedule.recipes.attention import attention_recipe
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
@@ -50,6 +51,8 @@ def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
             return reduction_recipe(spec, lanes)
         case "contraction":
             return contraction_recipe(spec, mm)
+        case "attention":
+            return attention_recipe(spec, lanes, mm)
         case "serial":
             return serial_recipe(spec)
     raise AssertionError(spec.kind)

@@ -33,7 +33,7 @@ DEAR: Final = 8
 
 def row_recipe(spec: Spec, lanes: int) -> Program:
     """A schedule for a group of rows."""
-    group = _Group(spec)
+    group = RowGroup(spec)
     p = start(spec, group.in_passes())
     for name in group.kept - set(spec.outputs):
         p = _in_an_output(p, group, name)
@@ -52,15 +52,15 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     for level in sorted(set(group.level.values())):
         here = {n: c for n, c in columns.items() if group.level[n] == level}
         if here:
-            p = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
+            p = one_pass(p, group, here, lanes, f"columns_of_pass_{level}")
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     if row:
         p = p.parallel(row, grain=grain(work))
-    return _in_vectors(p, p.innermost(row), lanes)
+    return in_vectors(p, p.innermost(row), lanes)
 
 
-class _Group:
+class RowGroup:
     """What the members of a spec are to the rows."""
 
     def __init__(self, spec: Spec) -> None:
@@ -126,7 +126,7 @@ class _Group:
         return list(range(len(names)))
 
 
-def _in_an_output(p: Program, group: _Group, name: str) -> Program:
+def _in_an_output(p: Program, group: RowGroup, name: str) -> Program:
     """A row that is kept lies in the row of the output that is made of it, if there is one."""
     for out in group.spec.outputs:
         if group.over_space(out) and name in group.sources(out):
@@ -135,7 +135,7 @@ def _in_an_output(p: Program, group: _Group, name: str) -> Program:
     return p
 
 
-def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
+def _rows(p: Program, group: RowGroup, stores: list[str]) -> tuple[Program, str]:
     """One loop over rows around all blocks, in each at most one over columns. Gives the loop over
     rows; empty where there is but one row."""
     spec, row = group.spec, ""
@@ -163,7 +163,7 @@ def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
     return p, row
 
 
-def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, name: str) -> Program:
+def one_pass(p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, name: str) -> Program:
     """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
     of the decision how many columns they have."""
     extent = p.loop(next(iter(columns.values()))).extent
@@ -199,7 +199,7 @@ def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
     return widths, min(few, lanes * UNROLL)
 
 
-def _in_vectors(p: Program, loops: Iterable[str], lanes: int) -> Program:
+def in_vectors(p: Program, loops: Iterable[str], lanes: int) -> Program:
     """Each of these loops, of constant extent, as vectors one after the other."""
     for loop in loops:
         if p.loop(loop).extent.value > lanes:
