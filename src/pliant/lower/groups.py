@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pliant.ir.expr import Index, Load, Reduce
+from pliant.ir.expr import Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
-from pliant.lower.access import Kind, classify, is_identity
+from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_identity
 from pliant.lower.attention import Attention, find_attention
 from pliant.lower.layout import Order
 from pliant.lower.pack import Plan
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, var
+from pliant.sym.expr import Int
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
 
@@ -65,22 +65,43 @@ def form_groups(
 ) -> list[Group]:
     """Partition the stages; with `in_order`, sums and products keep the order of their indices, and
     become no kernel that splits them into lanes. `plans` are those of the packed products."""
-    groups: list[Group] = []
-    owner: dict[str, int] = {}
-    apart: dict[str, str] = {}
     attention: dict[str, Attention] = {}
+    apart: dict[str, str] = {}
     for name, found in find_attention(s, plans):
         if isinstance(found, str):
             apart[name] = found
-        elif not any(m in a.members for a in attention.values() for m in found.members):
+        elif any(m in a.members for a in attention.values() for m in found.members):
+            apart[name] = "the first is in a kernel with another"
+        else:
             attention[name] = found
-    later = {m for a in attention.values() for m in a.members}
+    while True:
+        groups = _grouped(s, orders, attention, apart, in_order)
+        wanted = [g for g in groups if g.kind == "attention" and _keeps_rows(g, attention)]
+        if not wanted:
+            return groups
+        for g in wanted:  # their kernels have no place for that
+            (last,) = (m.name for m in g.members if m.name in attention)
+            apart[last] = "a value for each row is wanted elsewhere"
+            del attention[last]
+
+
+def _grouped(
+    s: Stages,
+    orders: dict[str, Order],
+    attention: Mapping[str, Attention],
+    apart: Mapping[str, str],
+    in_order: bool,
+) -> list[Group]:
+    """The groups; `apart` says why a product is in none of `attention`, by its name."""
+    groups: list[Group] = []
+    owner: dict[str, int] = {}
+    later = {m for name, a in attention.items() for m in a.members if m != name}
     for stage in s.stages.values():
+        if stage.name in later:
+            continue
         if stage.name in attention:
             groups.append(_attention_group(s, stage, attention[stage.name], orders))
             owner |= dict.fromkeys(attention[stage.name].members, len(groups) - 1)
-            continue
-        if stage.name in later:
             continue
         kind = _kind(stage.tensor, in_order)
         at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
@@ -95,9 +116,13 @@ def form_groups(
     return groups
 
 
-def _attention_group(
-    s: Stages, last: Stage, found: Attention, orders: dict[str, Order]
-) -> Group:
+def _keeps_rows(g: Group, attention: Mapping[str, Attention]) -> bool:
+    """Whether others read what lies between the products."""
+    inside = {m for a in attention.values() for m in a.members[:-1]}
+    return any(name in inside for name in g.outputs)
+
+
+def _attention_group(s: Stages, last: Stage, found: Attention, orders: dict[str, Order]) -> Group:
     order = orders.get(last.name, tuple(range(len(last.tensor.shape))))
     assert isinstance(last.tensor, Compute)
     axes = [a.var for a in last.tensor.axes]
@@ -138,13 +163,13 @@ def _row_space(
     """The space of a reduction along the trailing dimensions of one of its operands."""
     body = tensor.body
     assert isinstance(body, Reduce)
-    if body.combiner in ("argmax", "argmin", "any", "all"):
+    if body.combiner not in ROW_COMBINERS:
         return None
     outer, inner = [a.var for a in tensor.axes], {a.var for a in tensor.reduce_axes}
     for load in own_nodes(body.body):
         if not isinstance(load, Load):
             continue
-        names = [_bare_name(i) for i in load.indices]
+        names = [bare_name(i) for i in load.indices]
         if None in names or sorted(map(str, names)) != sorted([*outer, *inner]):
             continue
         order = orders.get(load.source.name, tuple(range(len(names))))
@@ -152,14 +177,6 @@ def _row_space(
         if set(trailing) != inner or [names[d] for d in order[: len(outer)]] != outer:
             continue
         return load.source.shape, order, len(outer)
-    return None
-
-
-def _bare_name(index: object) -> str | None:
-    if isinstance(index, Index) and len(index.int_.names) == 1:
-        (name,) = index.int_.names
-        if index.int_ is var(name):
-            return name
     return None
 
 
@@ -221,14 +238,14 @@ def _fits_row(g: Group, load: Load, tensor: Compute, inside: Mapping[str, Tensor
     if not _is_row_shape(g, inside[load.source.name]):
         return False
     rows = [tensor.axes[d].var for d in _row_dims(g)]
-    return [_bare_name(i) for i in load.indices] == rows
+    return [bare_name(i) for i in load.indices] == rows
 
 
 def _reduction_obstacle(g: Group, tensor: Compute) -> str:
     """A reduction along the columns of the group's space, or its first: then it gets rows."""
     body = tensor.body
     assert isinstance(body, Reduce)
-    if body.combiner in ("argmax", "argmin", "any", "all"):
+    if body.combiner not in ROW_COMBINERS:
         return f"{body.combiner} is no reduction of rows"
     inside = g.names()
     rows = len(tensor.axes)
@@ -247,7 +264,7 @@ def _reduction_obstacle(g: Group, tensor: Compute) -> str:
     row_names = [a.var for a in tensor.axes]
     for load in own_nodes(body.body):
         if isinstance(load, Load) and load.source.name in inside:
-            at = [_bare_name(i) for i in load.indices]
+            at = [bare_name(i) for i in load.indices]
             if at == names and load.source.shape == g.space:
                 continue
             if g.kind == "row" and at == row_names:

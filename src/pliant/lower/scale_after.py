@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, substitute
+from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import transform
-from pliant.ir.tensor import Compute, Input, own_nodes
+from pliant.ir.tensor import Compute, Input, all_of, own_nodes
 from pliant.lower.access import classify, is_identity
 from pliant.lower.stages import Stage, Stages, remove_dead
-from pliant.sym.expr import var
+from pliant.sym.expr import as_int, var
 
 
 def scale_after(s: Stages) -> None:
@@ -89,16 +89,24 @@ def _names(x: Expr) -> set[str]:
 
 
 def _apart(
-    s: Stages, name: str, stage: Stage, scaled: Load, value: Load, how: Binary
+    s: Stages, name: str, stage: Stage, operand: Load, value: Load, how: Binary
 ) -> tuple[Stage, Stage]:
     tensor = stage.tensor
     assert isinstance(tensor, Compute)
     inner = s.fresh(f"{name}.sum")
-    body = transform(tensor.body, lambda x: value if x is scaled else x)
+    body = transform(tensor.body, lambda x: value if x is operand else x)
     s.types[inner] = Input(inner, tensor.dtype, tensor.shape)
     here = Load(s.types[inner], tuple(Index(var(a.var)) for a in tensor.axes))
     summed = Compute(tensor.label, tensor.axes, body)
+    scaled: Expr = Binary(how.op, here, how.b)
+    some = [
+        Binary("lt", Index(as_int(0)), Index(a.extent))
+        for a in tensor.reduce_axes
+        if not s.facts.positive(a.extent)
+    ]
+    if some:  # the sum of nothing is 0, whatever the factor
+        scaled = Select(all_of(some), scaled, const(0.0, tensor.dtype))
     return (
         Stage(inner, summed, stage.op, stage.spans),
-        replace(stage, tensor=tensor.replace(body=Binary(how.op, here, how.b))),
+        replace(stage, tensor=tensor.replace(body=scaled)),
     )

@@ -49,10 +49,7 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
     work = work * next((p.loop(c).extent for c in columns.values()), as_int(1))
-    for level in sorted(set(group.level.values())):
-        here = {n: c for n, c in columns.items() if group.level[n] == level}
-        if here:
-            p = one_pass(p, group, here, lanes, f"columns_of_pass_{level}")
+    p = passes(p, group, columns, lanes)
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     if row:
@@ -163,7 +160,18 @@ def _rows(p: Program, group: RowGroup, stores: list[str]) -> tuple[Program, str]
     return p, row
 
 
-def one_pass(p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, name: str) -> Program:
+def passes(p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int) -> Program:
+    """The blocks' loops over the columns of a row, in as few runs as it takes."""
+    for level in sorted(set(group.level.values())):
+        here = {n: c for n, c in columns.items() if group.level[n] == level}
+        if here:
+            p = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
+    return p
+
+
+def _pass(
+    p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, name: str
+) -> Program:
     """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
     of the decision how many columns they have."""
     extent = p.loop(next(iter(columns.values()))).extent
