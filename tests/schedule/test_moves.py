@@ -226,10 +226,8 @@ def test_store_in_refuses() -> None:
         p.store_in("m", "y")
     with pytest.raises(SchedulingError, match="block e may use it after block y has written y"):
         p.compute_at("s", "y_i").compute_at("e", "y_i").store_in("e", "y")
-    with pytest.raises(SchedulingError, match="x is read"):
+    with pytest.raises(SchedulingError, match="not one block writes x"):
         p.store_in("e", "x")
-    with pytest.raises(SchedulingError, match="b does not exist where it is used"):
-        chain().store_in("a", "b")
     square = compute((n, n), lambda i, j: x1[i] * x1[j], "q")
     turned = compute((n, n), lambda i, j: square[j, i] * 2.0, "y")
     q = program(unscheduled("turned", [turned], [x1], ["n"]))

@@ -65,7 +65,7 @@ def _first_product(s: Stages, plans: Mapping[str, Plan], products: list[str], la
     if operand is None:
         return ""
     rank = len(operand.indices)
-    reduces, seen, todo = False, set[str](), [operand.source.name]
+    seen, todo = set[str](), [operand.source.name]
     found = list[str]()
     while todo:
         name = todo.pop()
@@ -73,13 +73,11 @@ def _first_product(s: Stages, plans: Mapping[str, Plan], products: list[str], la
         if name in seen or stage is None or len(stage.tensor.shape) not in (rank, rank - 1):
             continue
         seen.add(name)
-        kind = classify(stage.tensor)
         if name in products:
             found.append(name)
-        elif kind in ("map", "copy", "reduction"):
-            reduces |= kind == "reduction"
+        elif classify(stage.tensor) in ("map", "copy", "reduction"):
             todo += stage.inputs
-    return found[0] if len(found) == 1 and reduces else ""
+    return found[0] if len(found) == 1 else ""
 
 
 def operand_of(plan: Plan) -> Load | None:

@@ -98,12 +98,12 @@ def lower_function(
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
     drop_units(s, wishes)
-    if numerics != "strict":
-        scale_after(s)
     pad_windows(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
+    if numerics != "strict":
+        scale_after(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
     plans: dict[str, Plan] = {}
     if numerics != "strict":

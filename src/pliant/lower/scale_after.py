@@ -15,12 +15,14 @@ from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, Select, const, sub
 from pliant.ir.node import transform
 from pliant.ir.tensor import Compute, Input, all_of, own_nodes
 from pliant.lower.access import classify, is_identity
+from pliant.lower.layout import Order
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import as_int, var
 
 
-def scale_after(s: Stages) -> None:
-    """Rewrite in place: products of what nobody else reads, both of the same type."""
+def scale_after(s: Stages, orders: dict[str, Order]) -> None:
+    """Rewrite in place: products of what nobody else reads, both of the same type. A sum that is
+    scaled afterwards lies as the result does."""
     readers: dict[str, int] = {}
     for stage in s.stages.values():
         for source in stage.inputs:
@@ -31,6 +33,7 @@ def scale_after(s: Stages) -> None:
         if found is not None and readers[found[0].source.name] == 1:
             inner, outer = _apart(s, name, stage, *found)
             stages[inner.name] = inner
+            orders[inner.name] = orders[name]
             stage = outer
         stages[name] = stage
     s.stages = stages

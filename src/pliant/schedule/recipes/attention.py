@@ -82,7 +82,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     for name in (*reversed(parts.rows), scores):
         p = p.compute_at(name, block)
         loops[name] = p.made
-    for name in (parts.weights, parts.scores):
+    for name in dict.fromkeys((parts.weights, parts.scores)):
         p = p.shrink_buffer(name)
     if parts.scores != parts.weights:
         p = p.store_in(parts.scores, parts.weights)
@@ -91,13 +91,15 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = p.compute_at(first, upper.tile)
     row_of_first, _, *reduced_first = p.made
     p = p.shrink_buffer(one.product)
-    p, row = _merged(p, [loops[name][0] for name in parts.rows])
-    p = passes(p, group, {n: LoopRef(loops[n][1]) for n in parts.rows if len(loops[n]) > 1}, lanes)
-    for name in p.allocated:
-        p = p.shrink_buffer(name)
+    if parts.rows:
+        p, row = _merged(p, [loops[name][0] for name in parts.rows])
+        over = {n: LoopRef(loops[n][1]) for n in parts.rows if len(loops[n]) > 1}
+        p = passes(p, group, over, lanes)
+        for name in p.allocated:
+            p = p.shrink_buffer(name)
+        p = in_vectors(p, p.innermost(row), lanes)
     # Rows begin in different sets of the first-level cache, so that a tile's fit into it.
     p = p.storage_align(parts.weights, p.buffer(parts.weights).rank - 2, 2 * lanes, lanes)
-    p = in_vectors(p, p.innermost(row), lanes)
 
     # The rows of the operands, epilogues in vectors, tasks for threads, the micro-kernel.
     for name in (scores, *outputs):
@@ -130,7 +132,8 @@ class _Parts:
             n: {x.source.name for x in own_nodes(t.body) if isinstance(x, Load)}
             for n, t in tensors.items()
         }
-        # Maps of the scores come first that need nothing of their rows yet.
+        # Maps of the scores come first that need nothing of their rows yet. The last of them is
+        # computed in the tile, if it is all that is wanted of them.
         late: list[str] = []
         for n in between:
             of_rows = tensors[n].reduce_axes or tensors[n].shape != shape
@@ -138,7 +141,10 @@ class _Parts:
                 late.append(n)
         early = [n for n in between if n not in late]
         wanted = {x for n in late for x in reads[n] if x == self.first or x in early}
-        self.scores = wanted.pop() if len(wanted) == 1 else self.first
+        wanted |= {self.weights} - {*late}
+        self.scores = wanted.pop()
+        if wanted:
+            self.scores, late, early = self.first, between, []
         column = [a.var for a in tensors[self.first].axes].index(_plan(spec, self.first).n[0])
         rows = [d for d in range(len(shape)) if d != column]
         self.group = group = RowGroup(
