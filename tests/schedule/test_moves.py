@@ -218,6 +218,21 @@ def test_store_in() -> None:
     same(p, q.parallel("m_i"))
 
 
+def test_store_in_what_is_read_later() -> None:
+    """The place may be the program's own and read, once all of it is there."""
+    p = chain()
+    q = p.store_in("a", "b")
+    assert "a[" not in outline(q)
+    same(p, q)
+    # In each iteration of a loop around both buffers they are new.
+    p = p.split("y_i", 3).compute_at("b", "y_i_0").compute_at("a", "y_i_0")
+    p = p.shrink_buffer("b").shrink_buffer("a")
+    same(chain(), p.store_in("a", "b"))
+    inner = p.blocks[0]
+    with pytest.raises(SchedulingError, match="b is read before block b has written all of it"):
+        p.merge(p.loops("b")[-2], p.loops("y")[-2]).store_in(inner, "b")
+
+
 def test_store_in_refuses() -> None:
     p = softmax()
     with pytest.raises(SchedulingError, match="it is a parameter"):
