@@ -125,8 +125,10 @@ def check_store_in(p: Program, buffer: str, into: str) -> tuple[Buffer, Buffer]:
 def _allocated_inside(root: Stmt, old: Buffer, new: Buffer) -> bool:
     """Whether the allocation of `new` is in that of `old`, in no loop of its own."""
     path = path_to(root, lambda s: isinstance(s, Alloc) and s.buffer is new)
-    around = [k for k, s in enumerate(path or ()) if isinstance(s, Alloc) and s.buffer is old]
-    return bool(path and around) and all(isinstance(s, Alloc | Seq) for s in path[around[0] :])
+    if path is None:
+        return False
+    around = [k for k, s in enumerate(path) if isinstance(s, Alloc) and s.buffer is old]
+    return bool(around) and all(isinstance(s, Alloc | Seq) for s in path[around[0] :])
 
 
 def _begin(root: Stmt, path: tuple[Stmt, ...], new: Buffer) -> set[str]:

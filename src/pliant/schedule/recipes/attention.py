@@ -70,8 +70,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = p.name_size("block_rows", height * tiles)
     work = var("block_rows") * length * p.loop(two.loops[COLS]).extent // 4
     p = p.split(rows, var("block_rows"), tail="clip")
-    block, rows = p.made
-    p, lower = _tiles(p, rows, two.loops[COLS], height, mm)
+    block, here = p.made
+    p, lower = _tiles(p, here, two.loops[COLS], height, mm)
     p = p.reorder(*batch, block, lower.panel, lower.tile, lower.row, lower.column, *reduced)
     for name in outputs:
         p = p.reverse_compute_at(name, lower.tile)
@@ -86,7 +86,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
         p = p.shrink_buffer(name)
     if parts.scores != parts.weights:
         p = p.store_in(parts.scores, parts.weights)
-    p, upper = _tiles(p, *loops[scores], height, mm)
+    here, keys = loops[scores]
+    p, upper = _tiles(p, here, keys, height, mm)
     p = p.reorder(upper.panel, upper.tile, upper.row, upper.column)
     p = p.compute_at(first, upper.tile)
     row_of_first, _, *reduced_first = p.made
