@@ -97,6 +97,11 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
+    parts = [a.extent for x in plan.positions for a in tensor.reduce_axes if a.var == x]
+    for name in found.copies:
+        p = _apart(p, p.loops(name)[-2], parts)
+        p = p.split(p.loops(name)[-1], mm.lanes)
+        p = p.vectorize(p.made[1])
     for name in outputs:
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
@@ -110,3 +115,12 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
     return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+
+
+def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
+    """A loop over positions in several axes of these extents is one for each again: no division
+    is left in an address."""
+    for extent in reversed(extents[1:]):
+        p = p.split(loop, extent, tail="exact")
+        loop, _ = p.made
+    return p
