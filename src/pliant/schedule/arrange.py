@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pliant.ir.einsum import Einsum
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,37 @@ def arrange(
     return p, Arranged(
         block, tuple(made[: len(batch)]), tuple(made[first:second]), loops, layout, store, product
     )
+
+
+@dataclass(frozen=True)
+class RowTiles:
+    """Loops over blocks of tiles, over a block's tiles, and over the rows of a tile, of which there
+    are `height` but in the last one."""
+
+    block: LoopRef
+    tile: LoopRef
+    row: LoopRef
+    height: Int
+
+
+def row_tiles(p: Program, rows: LoopRef, most: IntLike, tiles: IntLike) -> tuple[Program, RowTiles]:
+    """The loop over rows split into tiles of at most `most`, which are all about as high, and so
+    many `tiles` taken together in blocks, which share what they read. Of 16 rows are made two
+    tiles of 8, not of 14 and 2. A height that is known only at run time gets a name."""
+    total = p.loop(rows).extent
+    even = ceildiv(total, maximum(ceildiv(total, most), 1))
+    height = minimum(maximum(even, 1), most)
+    least, greatest = p.facts.bounds(p.decided(height))
+    if least is None or least != greatest:
+        name = p.names().variable("tile_rows")
+        p, height = p.name_size(name, height), var(name)
+    elif not p.decided(height).is_const:
+        height = as_int(least)
+    p = p.split(rows, height * tiles, tail="clip")
+    block, rest = map(LoopRef, p.made)
+    p = p.split(rest, height, tail="clip")
+    tile, row = map(LoopRef, p.made)
+    return p, RowTiles(block, tile, row, height)
 
 
 @dataclass(frozen=True)
