@@ -39,7 +39,9 @@ def signals_held() -> Iterator[None]:
         else:  # a handler has raised before all of them were back
             handlers[number](number, frame)
 
-    handlers = {n: h for n in signal.valid_signals() if callable(h := signal.getsignal(n))}
+    handlers: dict[int, Any] = {
+        n: h for n in signal.valid_signals() if callable(h := signal.getsignal(n))
+    }
     try:
         with contextlib.suppress(ValueError):  # not in the main thread
             for number in handlers:
