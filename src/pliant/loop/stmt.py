@@ -147,7 +147,8 @@ class Nop(Stmt):
 
 
 class For(Stmt):
-    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
+    ("stream", n) stores vectors past the caches where a buffer has n bytes or more."""
 
     var: str
     extent: Int

@@ -46,12 +46,13 @@ from pliant.loop.rewrite import path_to, replace_at
 from pliant.loop.stmt import Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
+from pliant.schedule.stream import STREAM
 from pliant.schedule.trace import plain
 from pliant.sym.expr import Int
 
 Value = str | int | float | Int | Sequence["Value"] | None
 # Notes that mean something, and who makes them.
-TAKEN: Final = {"grain": "parallel", PIPELINE: "software_pipeline"}
+TAKEN: Final = {"grain": "parallel", PIPELINE: "software_pipeline", STREAM: "stream"}
 
 
 @primitive

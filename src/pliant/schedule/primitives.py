@@ -51,6 +51,7 @@ from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
+from pliant.schedule.stream import stream
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
 from pliant.schedule.transform_layout import transform_layout
@@ -68,6 +69,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         reorder_block_iter_var,
         parallel,
         vectorize,
+        stream,
         unroll,
         bind,
         software_pipeline,

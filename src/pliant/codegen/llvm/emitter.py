@@ -79,6 +79,8 @@ class Emitter:
         self.sites: dict[Site, None] = {}
         self.lanes = 1
         self.lane_var = ""
+        self.stream_from: int | None = None  # bytes from which vectors go past the caches
+        self.streams = False
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -352,8 +354,10 @@ class Emitter:
             with self.bound(s.var, 0):
                 self.statement(s.body)
             return
+        self.stream_from = dict(s.notes).get("stream")
         with self.vector(s.var, extent.value):
             self.statement(s.body)
+        self.stream_from = None
 
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
@@ -543,6 +547,7 @@ class Emitter:
             else:
                 self._vars[name] = Val(value, what, 1)
         self._iterations(s.var, s.body)
+        memory.fence(self)
         t.line("ret i32 0")
         header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
         t.module.functions.append(t.render(header))
@@ -578,6 +583,7 @@ class Emitter:
             else:
                 self.facts.declare(name)
         self.statement(f.body)
+        memory.fence(self)
         self.text.line("ret i32 0")
         header = f"define i32 @{f.name}({', '.join(params)})"
         self.text.module.functions.append(self.text.render(header))

@@ -6,7 +6,7 @@ coefficient of the loop variable in the element's offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
@@ -16,6 +16,8 @@ from pliant.ir.expr import Expr, Index, Load
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import Buffer, BufferRef, Flat
 from pliant.sym.expr import Int
+
+LINE: Final = 64  # bytes of a cache line
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -58,7 +60,10 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
             value, mask = _kept(e, buffer, address, value), None
-        _write(e, address, value, buffer.dtype.bytes, mask)
+        if mask is None and e.stream_from is not None:
+            _stream(e, buffer, address, value, e.stream_from)
+        else:
+            _write(e, address, value, buffer.dtype.bytes, mask)
     else:
         _scatter(e, buffer, place.pointer, offset, exprs.widen(e, value))
 
@@ -183,6 +188,35 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
     name = f"llvm.masked.store.{mangle(element, value.lanes)}.p0"
     flag = vector_type("i1", value.lanes)
     e.text.intrinsic(name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)])
+
+
+def _stream(e: Emitter, buffer: Buffer, address: str, value: Val, at_least: int) -> None:
+    """Write whole cache lines past the caches where they begin as lines do, and the buffer is
+    large; as ever elsewhere."""
+    t = e.text
+    size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
+    large = t.assign(f"icmp sge i64 {size}, {at_least}")
+    at = t.assign(f"ptrtoint ptr {address} to i64")
+    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {LINE - 1}')}, 0")
+    past, plain, done = t.label("past"), t.label("plain"), t.label("done")
+    kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
+    t.branch(t.assign(f"and i1 {large}, {whole}"), past, plain)
+    t.start(past)
+    t.module.define("!0", "!0 = !{i32 1}")
+    t.line(f"store {kind} {text}, ptr {address}, align {LINE}, !nontemporal !0")
+    t.jump(done)
+    t.start(plain)
+    t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
+    t.jump(done)
+    t.start(done)
+    e.streams = True
+
+
+def fence(e: Emitter) -> None:
+    """At the end of a task: what it has stored past the caches is seen by whoever sees its end. On
+    x86 such stores are ordered by nothing less (Intel SDM vol. 3, 9.4.3, memory ordering)."""
+    if e.streams and "neon" not in e.options.features:
+        e.text.intrinsic("llvm.x86.sse.sfence", "void", [])
 
 
 def _uniform_load(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str) -> Val:
