@@ -32,10 +32,10 @@ from __future__ import annotations
 from typing import Final
 
 from pliant.loop.dependence import agreed_loops
-from pliant.loop.regions import Access, accesses
+from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at
-from pliant.loop.stmt import Alloc, For, offset_of
-from pliant.schedule.conflicts import describe
+from pliant.loop.stmt import Alloc, Buffer, For, Stmt, offset_of
+from pliant.schedule.conflicts import conflicting_pairs, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
 
@@ -57,8 +57,8 @@ def stream(p: Program, loop: str, at_least: int = 0) -> Program:
 
 def check_stream(p: Program, loop: str, at_least: int = 0) -> None:
     """The loop is vectorized, and not noted yet. What it stores is whole cache lines of one
-    parameter, element after element along the lanes; each element is stored once, and never
-    read. The lanes are a number; nothing else need be constant."""
+    parameter, element after element along the lanes; each element is stored in one
+    iteration of the loops around, and never read. The lanes are a number; nothing else need be constant."""
     path = p.loop_path("stream", loop)
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
@@ -85,22 +85,20 @@ def check_stream(p: Program, loop: str, at_least: int = 0) -> None:
     if along is None or along[0] != 1:
         reason = f"{buffer.name} is not stored element after element"
         raise SchedulingError("stream", place, reason)
-    _check_once(p, place, buffer.name)
-
-
-def _check_once(p: Program, place: str, buffer: str) -> None:
-    """No element is read, or stored twice by one store."""
     for a in accesses(p.function.body, p.invoked):
-        if a.buffer.name != buffer:
-            continue
-        if not a.write:
+        if a.buffer is buffer and not a.write:
             where = f"block {a.block}" if a.block else "a statement"
-            raise SchedulingError("stream", place, f"{where} reads {buffer}")
-        if not _apart(p, a):
-            raise SchedulingError("stream", place, describe(a, a))
+            raise SchedulingError("stream", place, f"{where} reads {buffer.name}")
+    _check_once(p, path, place, buffer)
 
 
-def _apart(p: Program, a: Access) -> bool:
-    """Whether different iterations of the loops around the store have different elements."""
-    agreed = agreed_loops(a, a, a.loops, p.facts)
-    return all(x.var in agreed for x in a.loops)
+def _check_once(p: Program, path: tuple[Stmt, ...], place: str, buffer: Buffer) -> None:
+    """No element is stored in two iterations of a loop around."""
+    for k, around in enumerate(path):
+        if not isinstance(around, For):
+            continue
+        facts = p.inside(path[:k])
+        found = accesses(around.body, p.invoked)
+        for a, b in conflicting_pairs([x for x in found if x.buffer is buffer], strict=True):
+            if around.var not in agreed_loops(a, b, [around], facts):
+                raise SchedulingError("stream", place, describe(a, b))
