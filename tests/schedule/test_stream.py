@@ -25,7 +25,8 @@ def test_stream() -> None:
     q = p.stream("y_j_1")
     same(p, q)
     same(p, q.parallel("y_i"))
-    same(p, vectors(32).stream("y_j_1", at_least=1 << 20))
+    wide = vectors(32)
+    same(wide, wide.stream("y_j_1", at_least=1 << 20))
     with pytest.raises(SchedulingError, match="streams already"):
         q.stream("y_j_1")
     with pytest.raises(SchedulingError, match="business of stream"):
