@@ -1,5 +1,4 @@
-"""Run a loop as several, one after the other, and drop conditions that hold throughout all but
-the last.
+"""Run a loop as several, one after the other, each without the conditions that hold throughout it.
 
 Before:
 
@@ -25,7 +24,8 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -38,8 +38,9 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import bound_ends
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
-from pliant.sym.expr import Int, IntLike, as_int, var
-from pliant.sym.facts import Facts
+from pliant.sym.atoms import MaxAtom, MinAtom
+from pliant.sym.expr import Int, IntLike, as_int, maximum, minimum, var
+from pliant.sym.facts import ContradictionError, Facts
 
 
 @primitive
@@ -51,14 +52,17 @@ def loop_partition(p: Program, loop: str, *at: IntLike) -> Program:
     path = p.loop_path("loop_partition", loop)
     target, names, facts = path[-1], p.names(), p.inside(path[:-1])
     assert isinstance(target, For)
-    parts = [without_proved(For(loop, points[0], target.body), facts)]
+    parts: list[Stmt] = []
     made = []
-    for first, end in pairwise([*points, target.extent]):
-        copy, _ = copy_of(target, names, "_t")
+    for first, end in pairwise([as_int(0), *points, target.extent]):
+        body = without_proved(target.body, between(target, first, end, facts))
+        if not parts:
+            parts.append(target.replace(extent=end, body=body))
+            continue
+        copy, _ = copy_of(target.replace(body=body), names, "_t")
         assert isinstance(copy, For)
         body = subst(copy.body, {copy.var: var(copy.var) + first})
-        part: Stmt = For(copy.var, facts.simplify(end - first), body)
-        parts.append(part if end is target.extent else without_proved(part, facts))
+        parts.append(For(copy.var, facts.simplify(end - first), body))
         made.append(LoopRef(copy.var))
     return p.with_body(replace_at(path, seq(*parts)), *made)
 
@@ -87,38 +91,124 @@ def check_loop_partition(p: Program, loop: str, at: Sequence[Int]) -> None:
             raise refuse(f"block {block.name} has its init inside; decompose_reduction first")
 
 
-def without_proved(root: Stmt, facts: Facts) -> Stmt:
-    """`root` without conditions that hold for all values of the loops in it."""
-    loops = [s for s in statements(root) if isinstance(s, For)]
-    inside = declare_loops(facts, loops)
-    ranges = {x.var: x.extent for x in loops}
-    bindings = {
-        i.var: b
-        for s in statements(root)
-        if isinstance(s, Block)
-        for i, b in zip(s.iters, s.bindings, strict=True)
-    }
+def between(loop: For, first: Int, end: Int, facts: Facts) -> Facts:
+    """What holds in the iterations of `loop` from `first` to `end`, in terms of its variable.
 
-    def holds(cond: Expr) -> bool:
-        ends = bound_ends(cond)
-        if ends is None:
-            return False
-        gap = _outside(ends[1] - ends[0], bindings)
-        low = span(gap, ranges, facts)
-        return inside.nonneg(gap) or (low is not None and facts.nonneg(low[0]))
+    i >= max(a, b) is i >= a and i >= b. i >= min(a, n) where i < n is i >= a: no proof has to go by
+    cases afterwards. So for the end.
+    """
+    i = var(loop.var)
+    inside = declare_loops(facts, [loop])
+    for low in _sure(first, MaxAtom, lambda x: facts.le(loop.extent, x)):
+        _assume(inside, low, i)
+    for high in _sure(end, MinAtom, lambda x: facts.le(x, first)):
+        _assume(inside, i + 1, high)
+    return inside
+
+
+def _sure(x: Int, both: type[MinAtom | MaxAtom], excluded: Callable[[Int], bool]) -> list[Int]:
+    """The arguments of an extreme that all bound: all those of `both` do, of the other kind only
+    the one that is not excluded."""
+    for mono, factor in x.pairs:
+        atom = mono.atom
+        if abs(factor) != 1 or not isinstance(atom, MinAtom | MaxAtom):
+            continue
+        rest = x - factor * x.make({mono: 1})
+        args = [rest + factor * a for a in atom.args]
+        if isinstance(atom, both) == (factor == 1):
+            return [part for a in args for part in _sure(a, both, excluded)]
+        left = [a for a in args if not excluded(a)]
+        return _sure(left[0], both, excluded) if len(left) == 1 else [x]
+    return [x]
+
+
+def _assume(facts: Facts, low: Int, high: Int) -> None:
+    with suppress(ContradictionError):  # there is no such iteration: anything holds in it
+        facts.assume_le(low, high)
+
+
+def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
+    """Points (first, end) to partition `loop` at: in between, the conditions in it that are linear
+    in its variable hold. 0 <= first <= end <= extent; other conditions count for nothing.
+
+        for i in grid(n): select((0 <= i - 1) & (i + 1 < n), …)    min(1, n), max(min(1, n), n - 1)
+    """
+    path = p.loop_path("inner_part", loop)
+    target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
+    assert isinstance(target, For)
+    known = {s.var for s in path if isinstance(s, For)} | p.sizes
+    first: Int = as_int(0)
+    end = target.extent
+    for cond in conditions_in(target.body):
+        gap = _least(target.body, cond, inside)
+        line = None if gap is None else gap.linear(loop)
+        if line is None or not line[0].is_const or not line[1].names <= known - {loop}:
+            continue
+        slope, rest = line[0].value, line[1]
+        if slope > 0:
+            first = maximum(first, (slope - 1 - rest) // slope)
+        elif slope < 0:
+            end = minimum(end, rest // -slope + 1)
+    if not facts.le(first, target.extent):
+        first = minimum(first, target.extent)
+    return first, end if facts.le(first, end) else maximum(first, end)
+
+
+def conditions_in(root: Stmt) -> list[Expr]:
+    """The conditions under which blocks run or values are chosen, each in its parts."""
+    found: dict[Expr, None] = {}
 
     def visit(node: Any) -> Any:
         match node:
-            case Block() if node.where is not None:
-                kept = [c for c in conjuncts(node.where) if not holds(c)]
-                return node.replace(where=conjoin(kept))
-            case Select() if all(holds(c) for c in conjuncts(node.cond)):
-                return node.a
-            case If() if all(holds(c) for c in conjuncts(node.cond)):
-                return node.then
+            case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
+                found.update(dict.fromkeys(conjuncts(cond)))
+        return node
+
+    transform(root, visit)
+    return list(found)
+
+
+def without_proved(root: Stmt, facts: Facts) -> Stmt:
+    """`root` without conditions that hold for all values of the loops in it."""
+    inside = declare_loops(facts, [s for s in statements(root) if isinstance(s, For)])
+
+    def holds(cond: Expr) -> bool:
+        gap = _gap(root, cond)
+        if gap is None:
+            return False
+        low = _least(root, cond, facts)
+        return inside.nonneg(gap) or (low is not None and facts.nonneg(low))
+
+    def visit(node: Any) -> Any:
+        match node:
+            case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
+                kept = [c for c in conjuncts(cond) if not holds(c)]
+                if isinstance(node, Block):
+                    return node.replace(where=conjoin(kept))
+                if kept:
+                    return node.replace(cond=conjoin(kept))
+                return node.a if isinstance(node, Select) else node.then
         return node
 
     return transform(root, visit)  # type: ignore[no-any-return]
+
+
+def _least(root: Stmt, cond: Expr, facts: Facts) -> Int | None:
+    """The condition holds for all values of the loops in `root` where this is at least 0."""
+    gap = _gap(root, cond)
+    ranges = {s.var: s.extent for s in statements(root) if isinstance(s, For)}
+    low = None if gap is None else span(gap, ranges, facts)
+    return None if low is None else low[0]
+
+
+def _gap(root: Stmt, cond: Expr) -> Int | None:
+    """The condition holds where this is at least 0, in terms of loops."""
+    ends = bound_ends(cond)
+    if ends is None:
+        return None
+    blocks = [s for s in statements(root) if isinstance(s, Block)]
+    pairs = [(i.var, x) for b in blocks for i, x in zip(b.iters, b.bindings, strict=True)]
+    return _outside(ends[1] - ends[0], dict(pairs))
 
 
 def _outside(x: Int, bindings: dict[str, Int]) -> Int:
