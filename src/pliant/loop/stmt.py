@@ -28,7 +28,7 @@ it count that do not depend on loops that the "R" iterators are bound to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
@@ -146,9 +146,13 @@ class Nop(Stmt):
     pass
 
 
+STREAM: Final = "stream"
+LINE: Final = 64  # bytes of a cache line
+
+
 class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
-    ("stream", n) stores vectors past the caches where a buffer has n bytes or more."""
+    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more."""
 
     var: str
     extent: Int

@@ -43,10 +43,9 @@ from typing import Any, Final
 
 from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.rewrite import path_to, replace_at
-from pliant.loop.stmt import Block, For, Stmt
+from pliant.loop.stmt import STREAM, Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
-from pliant.schedule.stream import STREAM
 from pliant.schedule.trace import plain
 from pliant.sym.expr import Int
 

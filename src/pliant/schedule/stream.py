@@ -29,18 +29,13 @@ buffers of fewer bytes than `at_least`, which are known when the program runs.
 
 from __future__ import annotations
 
-from typing import Final
-
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at
-from pliant.loop.stmt import Alloc, Buffer, For, Stmt, offset_of
+from pliant.loop.stmt import LINE, STREAM, Alloc, Buffer, For, Stmt, offset_of
 from pliant.schedule.conflicts import conflicting_pairs, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
-
-STREAM: Final = "stream"
-LINE: Final = 64  # bytes of a cache line
 
 
 @primitive

@@ -31,6 +31,7 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Nop,
+    STREAM,
     Seq,
     Stmt,
     Store,
@@ -80,7 +81,7 @@ class Emitter:
         self.lanes = 1
         self.lane_var = ""
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
-        self.streams = False
+        self.streams = False  # whether some do
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -251,7 +252,7 @@ class Emitter:
         site = Site(message, error)
         self.sites[site] = None
         context.store_error(t, site.id, values)
-        t.line("ret i32 1")
+        self.leave("1")
         t.start(good)
 
     def leave_on_error(self, code: str) -> None:
@@ -259,8 +260,15 @@ class Emitter:
         good, bad = t.label("ok"), t.label("fail")
         t.branch(t.assign(f"icmp eq i32 {code}, 0"), good, bad)
         t.start(bad)
-        t.line(f"ret i32 {code}")
+        self.leave(code)
         t.start(good)
+
+    def leave(self, code: str) -> None:
+        """End the function. What it has stored past the caches is seen by whoever sees its end, also
+        where it failed: the memory may get another use."""
+        if self.streams:
+            memory.fence(self)
+        self.text.line(f"ret i32 {code}")
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -354,7 +362,7 @@ class Emitter:
             with self.bound(s.var, 0):
                 self.statement(s.body)
             return
-        self.stream_from = dict(s.notes).get("stream")
+        self.stream_from = dict(s.notes).get(STREAM)
         with self.vector(s.var, extent.value):
             self.statement(s.body)
         self.stream_from = None
@@ -546,9 +554,9 @@ class Emitter:
                 self._sizes[name] = value
             else:
                 self._vars[name] = Val(value, what, 1)
+        self.streams = _streams(s.body)
         self._iterations(s.var, s.body)
-        memory.fence(self)
-        t.line("ret i32 0")
+        self.leave("0")
         header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
         t.module.functions.append(t.render(header))
 
@@ -582,9 +590,9 @@ class Emitter:
                 self.facts.declare(name, min=None)
             else:
                 self.facts.declare(name)
+        self.streams = _streams(f.body)
         self.statement(f.body)
-        memory.fence(self)
-        self.text.line("ret i32 0")
+        self.leave("0")
         header = f"define i32 @{f.name}({', '.join(params)})"
         self.text.module.functions.append(self.text.render(header))
 
@@ -593,8 +601,18 @@ class Emitter:
         for b in f.buffers:
             self._places[b.name] = (b, Place(context.host_buffer(self, b)))
         self.statement(f.body)
-        self.text.line("ret i32 0")
+        self.leave("0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
+
+
+def _streams(s: Stmt) -> bool:
+    """Whether this function itself stores past the caches; tasks are functions of their own."""
+    match s:
+        case For(kind="parallel"):
+            return False
+        case For(notes=notes) if STREAM in dict(notes):
+            return True
+    return any(_streams(child) for child in s.children() if isinstance(child, Stmt))
 
 
 def _holds_numbers(s: Alloc) -> bool:

@@ -6,7 +6,7 @@ coefficient of the loop variable in the element's offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
@@ -14,10 +14,8 @@ from pliant.codegen.llvm import exprs, ints
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
 from pliant.loop import stmt as loop
-from pliant.loop.stmt import Buffer, BufferRef, Flat
+from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.sym.expr import Int
-
-LINE: Final = 64  # bytes of a cache line
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -61,7 +59,7 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         if _own(e, buffer, offset):
             value, mask = _kept(e, buffer, address, value), None
         if mask is None and e.stream_from is not None:
-            _stream(e, buffer, address, value, e.stream_from)
+            _stream(e, buffer, address, offset, value, e.stream_from)
         else:
             _write(e, address, value, buffer.dtype.bytes, mask)
     else:
@@ -190,13 +188,17 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
     e.text.intrinsic(name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)])
 
 
-def _stream(e: Emitter, buffer: Buffer, address: str, value: Val, at_least: int) -> None:
+def _stream(
+    e: Emitter, buffer: Buffer, address: str, offset: str, value: Val, at_least: int
+) -> None:
     """Write whole cache lines past the caches where they begin as lines do, and the buffer is
     large; as ever elsewhere."""
     t = e.text
     size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
     large = t.assign(f"icmp sge i64 {size}, {at_least}")
-    at = t.assign(f"ptrtoint ptr {address} to i64")
+    # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
+    base = t.assign(f"ptrtoint ptr {e.place(buffer).pointer} to i64")
+    at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {buffer.dtype.bytes}')}")
     whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {LINE - 1}')}, 0")
     past, plain, done = t.label("past"), t.label("plain"), t.label("done")
     kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
@@ -209,13 +211,12 @@ def _stream(e: Emitter, buffer: Buffer, address: str, value: Val, at_least: int)
     t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
     t.jump(done)
     t.start(done)
-    e.streams = True
 
 
 def fence(e: Emitter) -> None:
-    """At the end of a task: what it has stored past the caches is seen by whoever sees its end. On
-    x86 such stores are ordered by nothing less (Intel SDM vol. 3, 9.4.3, memory ordering)."""
-    if e.streams and "neon" not in e.options.features:
+    """Stores past the caches come before what follows: on x86 nothing less orders them (Intel SDM,
+    volume 3, "Strengthening or Weakening the Memory-Ordering Model")."""
+    if "neon" not in e.options.features:
         e.text.intrinsic("llvm.x86.sse.sfence", "void", [])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pliant.ir.expr import Index, Load, loads_of
@@ -23,6 +24,7 @@ from pliant.loop.stmt import (
 )
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, IntLike, as_int, maximum
 from pliant.sym.facts import Facts
@@ -191,4 +193,6 @@ def vectors(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]
 def vectorize_all(p: Program, loops: Iterable[str]) -> Program:
     for loop in loops:
         p = p.vectorize(loop)
+        with suppress(SchedulingError):
+            p = p.stream(loop, int(__import__("os").environ.get("AT", 16<<20)))
     return p

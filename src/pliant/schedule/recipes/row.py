@@ -36,7 +36,7 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     group = _Group(spec)
     p = start(spec, group.in_passes())
     for name in group.kept - set(spec.outputs):
-        p = _in_an_output(p, group, name)
+        if "INP" in __import__("os").environ: p = _in_an_output(p, group, name)
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
     for name in group.reductions:
@@ -207,4 +207,6 @@ def _in_vectors(p: Program, loops: Iterable[str], lanes: int) -> Program:
             several, loop = p.made
             p = p.unroll(several)
         p = p.vectorize(loop)
+        with suppress(SchedulingError):
+            p = p.stream(loop, int(__import__("os").environ.get("AT", 16<<20)))
     return p
