@@ -147,12 +147,14 @@ class Nop(Stmt):
 
 
 STREAM: Final = "stream"
+PREFETCH: Final = "prefetch"
 LINE: Final = 64  # bytes of a cache line
 
 
 class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
-    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more."""
+    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
+    (PREFETCH, (buffer, n)) asks for what lies n elements behind what is read of the buffer."""
 
     var: str
     extent: Int

@@ -23,19 +23,22 @@ After:
             with block("y", S(i, n), S(j, 16)) as (a, b):
                 y[a, b] = x[a, b] * 2.0
 
-The note is a wish: lines that do not begin where a cache line does are stored as ever, and so are
-buffers of fewer bytes than `at_least`, which are known when the program runs.
+The note is a wish: vectors that do not begin where one does that fills its cache line are stored as
+ever, and so are all where the buffer has fewer bytes than `at_least`. Both are known when the
+program runs; neither changes a value.
 """
 
 from __future__ import annotations
 
-from pliant.loop.dependence import agreed_loops
+from typing import Final
+
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at
-from pliant.loop.stmt import LINE, STREAM, Alloc, Buffer, For, Stmt, offset_of
-from pliant.schedule.conflicts import conflicting_pairs, describe
+from pliant.loop.stmt import LINE, STREAM, For, offset_of
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
+
+SHORTEST: Final = 16  # bytes of a vector that there is such a store for
 
 
 @primitive
@@ -51,9 +54,9 @@ def stream(p: Program, loop: str, at_least: int = 0) -> Program:
 
 
 def check_stream(p: Program, loop: str, at_least: int = 0) -> None:
-    """The loop is vectorized, and not noted yet. What it stores is whole cache lines of one
-    parameter, element after element along the lanes; each element is stored in one
-    iteration of the loops around, and never read. The lanes are a number; nothing else need be constant."""
+    """The loop is vectorized, and does not stream yet. Its one store is of vectors that fill cache
+    lines, or of which some fill one, of a parameter that is never read, element after element along
+    the lanes. The lanes are a number; nothing else need be constant."""
     path = p.loop_path("stream", loop)
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
@@ -63,17 +66,16 @@ def check_stream(p: Program, loop: str, at_least: int = 0) -> None:
         raise SchedulingError("stream", place, "it streams already")
     if not isinstance(at_least, int) or isinstance(at_least, bool) or at_least < 0:
         raise SchedulingError("stream", place, "at_least is a number of bytes")
-    own = {s.buffer for s in p.statements() if isinstance(s, Alloc)}
-    found = accesses(target.body, p.invoked)
-    stores = [a for a in found if a.write]
+    stores = [a for a in accesses(target.body, p.invoked) if a.write]
     if len(stores) != 1:
         raise SchedulingError("stream", place, f"it has {len(stores)} stores, not one")
     (store,) = stores
     buffer = store.buffer
-    if buffer in own:
+    if all(b is not buffer for b in p.function.buffers):
         raise SchedulingError("stream", place, f"{buffer.name} is no parameter")
-    if target.extent.value * buffer.dtype.bytes % LINE:
-        reason = f"{target.extent} elements of {buffer.name} are no whole cache lines"
+    size = target.extent.value * buffer.dtype.bytes
+    if size < SHORTEST or (size % LINE and LINE % size):
+        reason = f"{target.extent} elements of {buffer.name} do not fill cache lines"
         raise SchedulingError("stream", place, reason)
     offset = None if store.indices is None else offset_of(buffer, store.indices)
     along = None if offset is None else offset.linear(loop)
@@ -84,16 +86,3 @@ def check_stream(p: Program, loop: str, at_least: int = 0) -> None:
         if a.buffer is buffer and not a.write:
             where = f"block {a.block}" if a.block else "a statement"
             raise SchedulingError("stream", place, f"{where} reads {buffer.name}")
-    _check_once(p, path, place, buffer)
-
-
-def _check_once(p: Program, path: tuple[Stmt, ...], place: str, buffer: Buffer) -> None:
-    """No element is stored in two iterations of a loop around."""
-    for k, around in enumerate(path):
-        if not isinstance(around, For):
-            continue
-        facts = p.inside(path[:k])
-        found = accesses(around.body, p.invoked)
-        for a, b in conflicting_pairs([x for x in found if x.buffer is buffer], strict=True):
-            if around.var not in agreed_loops(a, b, [around], facts):
-                raise SchedulingError("stream", place, describe(a, b))

@@ -20,6 +20,8 @@ from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
 from pliant.loop.stmt import (
+    PREFETCH,
+    STREAM,
     Alloc,
     Buffer,
     BufferRef,
@@ -31,7 +33,6 @@ from pliant.loop.stmt import (
     Invoke,
     Let,
     Nop,
-    STREAM,
     Seq,
     Stmt,
     Store,
@@ -82,6 +83,7 @@ class Emitter:
         self.lane_var = ""
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
         self.streams = False  # whether some do
+        self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -264,7 +266,7 @@ class Emitter:
         t.start(good)
 
     def leave(self, code: str) -> None:
-        """End the function. What it has stored past the caches is seen by whoever sees its end, also
+        """End the function. What it stored past the caches is seen by whoever sees its end, also
         where it failed: the memory may get another use."""
         if self.streams:
             memory.fence(self)
@@ -362,10 +364,11 @@ class Emitter:
             with self.bound(s.var, 0):
                 self.statement(s.body)
             return
-        self.stream_from = dict(s.notes).get(STREAM)
+        notes = dict(s.notes)
+        self.stream_from, self.ahead = notes.get(STREAM), notes.get(PREFETCH)
         with self.vector(s.var, extent.value):
             self.statement(s.body)
-        self.stream_from = None
+        self.stream_from = self.ahead = None
 
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
@@ -647,6 +650,8 @@ def _ints_of(node: Node) -> Iterator[Int]:
             yield x
         case For():
             yield node.extent
+            if PREFETCH in (notes := dict(node.notes)):
+                yield notes[PREFETCH][1]
         case Alloc():
             yield from node.buffer.shape
 

@@ -35,6 +35,8 @@ def load(e: Emitter, x: Load) -> Val:
         return _uniform_load(e, buffer, place.pointer, offset)
     if stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
+        if e.ahead is not None and e.ahead[0] == buffer.name:
+            _prefetch(e, buffer, address, e.ahead[1])
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
     return _gather(e, buffer, place.pointer, offset)
 
@@ -191,26 +193,36 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
 def _stream(
     e: Emitter, buffer: Buffer, address: str, offset: str, value: Val, at_least: int
 ) -> None:
-    """Write whole cache lines past the caches where they begin as lines do, and the buffer is
-    large; as ever elsewhere."""
-    t = e.text
+    """Write a vector past the caches where it lies as those do that fill cache lines, and the
+    buffer is large; as ever elsewhere."""
+    t, align = e.text, min(LINE, value.lanes * buffer.dtype.bytes)
     size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
     large = t.assign(f"icmp sge i64 {size}, {at_least}")
     # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
     base = t.assign(f"ptrtoint ptr {e.place(buffer).pointer} to i64")
     at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {buffer.dtype.bytes}')}")
-    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {LINE - 1}')}, 0")
+    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {align - 1}')}, 0")
     past, plain, done = t.label("past"), t.label("plain"), t.label("done")
     kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
     t.branch(t.assign(f"and i1 {large}, {whole}"), past, plain)
     t.start(past)
     t.module.define("!0", "!0 = !{i32 1}")
-    t.line(f"store {kind} {text}, ptr {address}, align {LINE}, !nontemporal !0")
+    t.line(f"store {kind} {text}, ptr {address}, align {align}, !nontemporal !0")
     t.jump(done)
     t.start(plain)
     t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
     t.jump(done)
     t.start(done)
+
+
+def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> None:
+    """Ask for the lines of a vector that lies `ahead` elements behind this one; no line may be
+    there."""
+    far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
+    how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+    for byte in range(0, e.lanes * buffer.dtype.bytes, LINE):
+        at = e.text.assign(f"getelementptr i8, ptr {far}, i64 {byte}")
+        e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
 
 
 def fence(e: Emitter) -> None:

@@ -57,6 +57,7 @@ class Target:
     registers: int
     l1: int = field(default=32 << 10)
     l2: int = field(default=512 << 10)
+    l3: int = field(default=32 << 20)
 
     @property
     def architecture(self) -> str:
