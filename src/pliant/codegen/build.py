@@ -70,7 +70,7 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     if spec.plan is not None:
         factor = spec.plan.a_side.dtype
         mm = next(x for x in target_matmuls(t, spec.numerics) if x.a is x.b is factor)
-    return schedule(spec, t.lanes(32), mm).replace(name=symbol)
+    return schedule(spec, t.lanes(32), mm, t.l3 // 2).replace(name=symbol)
 
 
 def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
