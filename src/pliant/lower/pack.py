@@ -147,7 +147,7 @@ def pack_contractions(
                 placed_contraction, tensor, constants, orders[name], partial(_strides, orders),
                 s.facts, columns,
             )  # fmt: skip
-            c, plan = _planned(tensor, place, factors, s.facts)
+            c, plan = _planned(tensor, place, factors)
             panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -167,24 +167,16 @@ def _planned(
     tensor: Compute,
     place: Callable[[Sequence[Factors]], tuple[Contraction, Factors]],
     factors: Sequence[Factors],
-    facts: Facts,
 ) -> tuple[Contraction, Plan]:
-    """A contraction and how it is run, with the best types of factors. Where rows are
-    gathered from parts that are no whole groups, these would straddle the parts: then factors are
-    converted while they are gathered and packed."""
-    extents = {a.var: a.extent for a in tensor.reduce_axes}
-    while True:
-        c, kind = place(factors)
-        c = _guarded(c, tensor)
-        *positions, inner = c.k
-        plan = Plan(
-            c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
-            kind.group, tensor.dtype,
-        )  # fmt: skip
-        straddles = plan.gather and positions and not facts.divisible(extents[inner], plan.group)
-        if plan.group == 1 or not straddles or kind.sums.is_int:
-            return c, plan
-        factors = [f for f in factors if f is not kind]
+    """A contraction and how it is run, with the best types of factors."""
+    c, kind = place(factors)
+    c = _guarded(c, tensor)
+    *positions, inner = c.k
+    plan = Plan(
+        c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
+        kind.group, tensor.dtype,
+    )  # fmt: skip
+    return c, plan
 
 
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:

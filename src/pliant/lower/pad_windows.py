@@ -46,8 +46,8 @@ def pad_windows(s: Stages) -> None:
                     made[copy] = f"{load.source.name}.padded{len(made)}"
                     stages[made[copy]] = Stage(made[copy], copy, "pad", stage.spans)
                     s.types[made[copy]] = Input(made[copy], copy.dtype, copy.shape)
-                moved = moved(load, s.types[made[copy]], box)
-                body = transform(tensor.body, _same, {node: moved})
+                inside = moved(load, s.types[made[copy]], box)
+                body = transform(tensor.body, _same, {node: inside})
                 tensor = tensor.replace(body=body)
             stage = Stage(name, tensor, stage.op, stage.spans)
         stages[name] = stage
