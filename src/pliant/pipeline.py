@@ -37,8 +37,8 @@ from pliant.codegen.build import (
     build_host,
     build_kernel,
     build_micro_kernel,
-    target_factors,
     kernel_program,
+    target_factors,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target

@@ -65,7 +65,9 @@ class Contraction:
 
 
 @lru_cache(8)
-def tile_product(columns: int, a_type: DType = f32, b_type: DType = f32, sums: DType = f32) -> Einsum:
+def tile_product(
+    columns: int, a_type: DType = f32, b_type: DType = f32, sums: DType = f32
+) -> Einsum:
     """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`:
     products of factors of these types, which are converted to that of the sums before."""
     m, positions, depth = var("m"), var("P"), var("K")
@@ -111,7 +113,9 @@ def placed_contraction(
     dimensions, `strides` tells those of the operands; the factors are of those of the types
     `factors` for which it is mapped best, of equal ones the first."""
     mapped = [
-        (m, f) for f in factors if (m := _best(tensor, constants, order, strides, facts, columns, f))
+        (m, f)
+        for f in factors
+        if (m := _best(tensor, constants, order, strides, facts, columns, f))
     ]
     best, kind = min(mapped, key=lambda x: x[0].rank)
     found = _contraction(tensor, best, best.groups)

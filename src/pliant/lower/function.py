@@ -32,7 +32,7 @@ from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
-from pliant.lower.zero_points import sum_zeros_apart
+from pliant.lower.zero_points import read_bytes, sum_zeros_apart
 from pliant.sym.facts import Facts
 
 Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
@@ -93,6 +93,8 @@ def lower_function(
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
     watch("fission", lambda: [as_function(s, decided)])
+    if numerics != "strict":
+        read_bytes(s)
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)

@@ -85,6 +85,7 @@ def _span(tensor: Compute, index: Int, facts: Facts) -> tuple[Int, Int] | None:
 
 def padded(source: Input, box: Box, other: Expr) -> Compute:
     """A copy of what lies in the box, with `other` where that is outside of the source."""
+
     def element(*at: Int) -> Expr:
         indices = tuple(i + first for i, (first, _) in zip(at, box, strict=True))
         inside = [

@@ -8,8 +8,8 @@
     y[i, j] = y.product[i, j] - zx[i] * y.sums1[j] - zw[j] * y.sums0[i] + K * zx[i] * zw[j]
 
 Sums of weights are made when the model is compiled; the last line runs in the product's kernel.
-Integers wrap, so the equation is exact. The padding of a window, which is 0 after the zero point was
-subtracted, is the zero point before: such an operand is copied with its padding.
+Integers wrap, so the equation is exact. The padding of a window, which is 0 after the zero point
+was subtracted, is the zero point before: such an operand is copied with its padding.
 
 Where a target multiplies more signed than unsigned neighbours at once, an unsigned operand that is
 packed becomes signed: w is i8(w ^ 128) with a zero point that is 128 less.
@@ -28,7 +28,7 @@ from pliant.ir.mapping import before_cast
 from pliant.ir.tensor import Compute, Input, compute, own_nodes, reduce
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Factors, contraction
-from pliant.lower.inline_copies import simplify_indices, through
+from pliant.lower.inline_copies import through
 from pliant.lower.pad_windows import box_of, moved, padded
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int
@@ -49,9 +49,25 @@ class _Factor:
         return self.value.cast(i32)
 
 
+def read_bytes(s: Stages) -> None:
+    """Let products of 8-bit integers convert them themselves, and subtract their zero points."""
+    conversions: dict[str, Compute] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if not isinstance(tensor, Compute) or tensor.dtype is not i32:
+            continue
+        if _factor(tensor.body) is not None:
+            conversions[name] = tensor
+        elif isinstance(tensor.body, Reduce):
+            made = through(tensor, conversions)
+            if made is not tensor and _factors(made) is not None:
+                s.stages[name] = replace(stage, tensor=made)
+    remove_dead(s)
+
+
 def sum_zeros_apart(s: Stages, factors: Sequence[Factors]) -> None:
-    """Rewrite products of 8-bit integers, so that they become contractions where they can; `factors`
-    are the types that the target multiplies."""
+    """Rewrite products of 8-bit integers, so that they become contractions where they can;
+    `factors` are the types that the target multiplies."""
     rewriting = _Rewriting(s, {(f.a, f.b): f.group for f in factors if f.sums is i32})
     for name, stage in list(s.stages.items()):
         rewriting.add(name, stage)
@@ -64,32 +80,22 @@ class _Rewriting:
         self.s, self.groups = s, groups
         self.constants = constant_values(s)
         self.stages: dict[str, Stage] = {}
-        self.conversions: dict[str, Compute] = {}
         self.made: dict[Compute, Input] = {}
 
     def add(self, name: str, stage: Stage) -> None:
         tensor = stage.tensor
         found = None
         if isinstance(tensor, Compute) and stage.note("plan") is None:
-            if tensor.dtype is i32 and _factor(tensor.body) is not None:
-                self.conversions[name] = tensor
-            if tensor.dtype is i32 and isinstance(tensor.body, Reduce):
-                found = self.rewritten(name, stage, tensor)
+            found = self.rewritten(name, stage, tensor)
         self.stages[name] = stage if found is None else replace(stage, tensor=found)
 
     def rewritten(self, name: str, stage: Stage, tensor: Compute) -> Compute | None:
         """What the stage computes, of sums without zero points; None where it stays as it is."""
-        tensor = simplify_indices(through(tensor, self.conversions), self.s.facts)
-        body = tensor.body
-        if not isinstance(body, Reduce) or body.combiner != "sum":
+        sides = _factors(tensor)
+        if sides is None:
             return None
-        term, guard = split_guard("sum", body.body)
-        if not isinstance(term, Binary) or term.op != "mul":
-            return None
-        sides = [_factor(term.a), _factor(term.b)]
-        if None in sides:
-            return None
-        left, right = (self.filled(f, tensor, stage) for f in sides if f is not None)
+        left, right = (self.filled(f, tensor, stage) for f in sides[:2])
+        guard = sides[2]
         if left is None or right is None or not _is_product(tensor, left, right, guard):
             return None
         left, right = self.signed(tensor, left, right, guard, stage)
@@ -134,7 +140,9 @@ class _Rewriting:
             if load is not found.b or not isinstance(load, Load):
                 return f
             source = load.source
-            copy = compute(source.shape, lambda *i: Binary("xor", source[i], const(128, u8)).cast(i8))
+            copy = compute(
+                source.shape, lambda *i: Binary("xor", source[i], const(128, u8)).cast(i8)
+            )
             name = source.name if isinstance(source, Input) else "t"
             offset = const(128, i32)
             zero = const(-128, i32) if f.zero is None else f.zero - offset
@@ -178,6 +186,18 @@ class _Rewriting:
             self.s.types[name] = found
             self.stages[name] = Stage(name, tensor, stage.op, stage.spans)
         return found
+
+
+def _factors(tensor: Compute) -> tuple[_Factor, _Factor, Expr | None] | None:
+    """What a sum of products multiplies, and its guard; None where that are not 8-bit integers."""
+    body = tensor.body
+    if tensor.dtype is not i32 or not isinstance(body, Reduce) or body.combiner != "sum":
+        return None
+    term, guard = split_guard("sum", body.body)
+    if not isinstance(term, Binary) or term.op != "mul":
+        return None
+    left, right = _factor(term.a), _factor(term.b)
+    return None if left is None or right is None else (left, right, guard)
 
 
 def _factor(x: Expr) -> _Factor | None:

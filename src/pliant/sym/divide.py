@@ -15,7 +15,17 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from pliant.sym.atoms import HAS_MOD, ONE, DivAtom, ModAtom, Monomial, common, divide, monomial, multiply
+from pliant.sym.atoms import (
+    HAS_MOD,
+    ONE,
+    DivAtom,
+    ModAtom,
+    Monomial,
+    common,
+    divide,
+    monomial,
+    multiply,
+)
 
 if TYPE_CHECKING:
     from pliant.sym.expr import Int
