@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pliant.codegen.build import target_factors, kernel_program
+from pliant.codegen.build import kernel_program, target_factors
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.micro_kernels import micro_kernel
 from pliant.graph.function import Function, Module
