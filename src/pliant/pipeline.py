@@ -37,8 +37,8 @@ from pliant.codegen.build import (
     build_host,
     build_kernel,
     build_micro_kernel,
-    factor_groups,
     kernel_program,
+    target_factors,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
@@ -237,7 +237,7 @@ def compile_imported(
     report("lower", 0, 1)
     split = lower_function(
         imported.function, operators, mk.columns, constant_extents=constant_extents,
-        groups=factor_groups(t, numerics), numerics=numerics, watch=watch,
+        factors=target_factors(t, numerics), numerics=numerics, watch=watch,
     )  # fmt: skip
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]
