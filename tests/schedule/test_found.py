@@ -8,6 +8,7 @@ import pytest
 from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
+from pliant.sym.expr import var
 from tests.schedule.native import native
 from tests.schedule.programs import same, softmax
 
@@ -165,3 +166,25 @@ def test_a_copy_is_not_filled_after_the_reduction_in_it_has_started() -> None:
         p.loop_partition("u", 1).cache_inplace("y", "y")
     q = p.decompose_reduction("y", "r").loop_partition("u", 1).cache_inplace("y", "y")
     same(p, q, [(2, 0), (2, 1), (3, 4)])
+
+
+def test_new_loops_do_not_go_where_a_reduction_has_started() -> None:
+    """Its start went with them into a loop that never ran."""
+    text = (
+        "@loop\n"
+        "def random(x: f32[{k}], y: f32[()]):\n"
+        '    t = alloc(f32[{k}], scope="scratch")\n'
+        "    for r in grid({k}):\n"
+        '        with block("t", S(r, {k})) as (c,):\n'
+        "            t[c] = x[c]\n"
+        '        with block("y", R(r, {k})) as (c,):\n'
+        "            with init():\n"
+        "                y[()] = -inf\n"
+        "            y[()] = max(y[()], t[c])\n"
+    )
+    parts = (var("_0") % 2, var("_0") // 2)
+    p = program(parse_function(text.format(k=0)))
+    with pytest.raises(SchedulingError, match="it starts in front of loop r, in which there is mo"):
+        p.transform_block_layout("y", parts)
+    p = program(parse_function(text.format(k=1)))
+    same(p, p.transform_block_layout("y", parts), [()])
