@@ -10,10 +10,10 @@ that run for a part of it each. What is brought back from a copy must have been 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from pliant.loop.stmt import Block, For, Stmt
-from pliant.schedule.flow import only_domain, unconditional
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Stmt
+from pliant.schedule.flow import only_domain, stores_everywhere, unconditional
 from pliant.schedule.program import Program
 from pliant.sym.atoms import MinAtom
 from pliant.sym.expr import Int, minimum
@@ -54,6 +54,22 @@ def runs_through(p: Program, path: tuple[Stmt, ...], at: int) -> bool:
     if not all(v in bound or facts.positive(x) for v, x in extents.items()):
         return False
     return to.covers(domain, facts)
+
+
+def writes_all(p: Program, path: tuple[Stmt, ...], buffer: Buffer) -> bool:
+    """Whether the block at the end of `path` stores to every element of the buffer, for as long as
+    that lives."""
+    block = path[-1]
+    assert isinstance(block, Block)
+    return stores_everywhere(block, buffer, p.inside(path)) and runs_through(
+        p, path, life_of(buffer, path)
+    )
+
+
+def life_of(buffer: Buffer, path: Sequence[Stmt]) -> int:
+    """Where in the path the buffer's life begins: behind its allocation, or with the program."""
+    made = (k for k, s in enumerate(path) if isinstance(s, Alloc) and s.buffer is buffer)
+    return next(made, -1) + 1
 
 
 def _unclipped(loop: For, block: Block, names: frozenset[str], facts: Facts) -> Int:

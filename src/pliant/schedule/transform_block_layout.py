@@ -131,9 +131,9 @@ class BlockLayout:
 
 def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> BlockLayout:
     """The loops of the block run through all of its iterators' domains, each place once, and hold
-    nothing else; their extents do not depend on one another. A reduction does not start outside. The map has an inverse and does not
-    mix what is reduced over with what is not. No two accesses to an element, one of them a store,
-    change order."""
+    nothing else; their extents do not depend on one another. A reduction does not start outside.
+    The map has an inverse and does not mix what is reduced over with what is not. No two accesses
+    to an element, one of them a store, change order."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("transform_block_layout", f"block {block}", reason)
@@ -155,6 +155,10 @@ def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> B
             raise refuse(f"it starts in front of loop {s.var}, in which there is more")
     facts = p.inside(path[:at])
     _check_chain(target, chain, facts, refuse)
+    own = int_names(target.body) | (frozenset() if target.init is None else int_names(target.init))
+    loose = own & {s.var for s in chain}
+    if loose:
+        raise refuse(f"it uses loop {min(loose)} itself, not by an iterator")
     rank = len(target.iters)
     if not known_layout(index_map, rank, p.sizes):
         raise refuse(f"the layout is not one of {rank} iterators")
