@@ -114,6 +114,7 @@ class Rows:
     position: LoopRef
     along: LoopRef
     missing: bool
+    copies: tuple[BlockRef, ...] = ()
 
 
 def rows_by_table(
@@ -133,9 +134,11 @@ def rows_by_table(
     as elements of a type that the block converts, if `dtype` names one; else they lie element
     after element along the last of `reduced`."""
     along = reduced[-1]
+    copies: tuple[BlockRef, ...] = ()
     if gather:
         p = p.stage_operand(block, source, dtype=dtype) if dtype else p.stage_operand(block, source)
         copy, source = p.made
+        copies = (BlockRef(copy),)
         p = p.compute_at(copy, at).shrink_buffer(source)
         if len(reduced) > 1:
             p = p.fuse(*reduced)
@@ -145,4 +148,4 @@ def rows_by_table(
         p = p.add_unit_loop(along)
         position = LoopRef(p.made[0])
     p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
-    return p, Rows(position, along, len(p.made) > 2)
+    return p, Rows(position, along, len(p.made) > 2, copies)

@@ -12,6 +12,7 @@ over all panels. Rows are shared out evenly: 16 rows are two tiles of 8, not 14 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pliant.ir.expr import loads_of
@@ -19,10 +20,11 @@ from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
-from pliant.schedule.program import Program
+from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
+from pliant.sym.expr import Int
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 SHARE: Final = 8  # of them without tuning
@@ -42,7 +44,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
     p, nest = arrange(
-        p, anchor, tile_product(mm.columns, mm.a), plan.groups(names),
+        p, anchor, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
         [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
     store, product = nest.store, nest.product
@@ -85,6 +87,11 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
+    parts = [a.extent for x in plan.positions for a in tensor.reduce_axes if a.var == x]
+    for name in found.copies:
+        p = _apart(p, p.loops(name)[-2], parts)
+        p = p.split(p.loops(name)[-1], mm.lanes)
+        p = p.vectorize(p.made[1])
     for name in outputs:
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
@@ -98,3 +105,12 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
     return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+
+
+def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
+    """A loop over positions in several axes of these extents is one for each again: no division
+    is left in an address."""
+    for extent in reversed(extents[1:]):
+        p = p.split(loop, extent, tail="exact")
+        loop, _ = p.made
+    return p
