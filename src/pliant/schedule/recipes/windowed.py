@@ -1,0 +1,102 @@
+"""A reduction over a window that slides along the rows, channels innermost: tiles of registers.
+
+    loops over all but a row, shared between threads
+        columns in tiles, channels in blocks of a few vectors
+            a tile of accumulators starts; each element of the window updates all of it; it is used
+            the window's columns, and those of the tile, are unrolled: what neighbours share of the
+            input, and the weights, are loaded once for the tile
+
+The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels.
+Depthwise convolutions and pools.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.ir.expr import loads_of
+from pliant.ir.tensor import Compute
+from pliant.lower.canonical import Spec
+from pliant.schedule.loop_partition import inner_part
+from pliant.schedule.program import Program
+from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, localize, work_of
+from pliant.schedule.recipes.start import start
+from pliant.sym.expr import as_int, var
+
+COLUMNS: Final = (2, 4, 8)
+WIDTHS: Final = (1, 2, 4)  # registers of a block of channels
+COLUMN_TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
+WIDE: Final = 2
+WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
+
+
+def is_windowed(spec: Spec, lanes: int) -> bool:
+    """Whether the window's innermost axis slides along the rows, and no channel reads another's."""
+    tensor = spec.members[0][1]
+    if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
+        return False
+    row, channel = (tensor.axes[d] for d in spec.order[-2:])
+    window = [a.var for a in tensor.reduce_axes]
+    column = tensor.reduce_axes[-1].extent
+    if not column.is_const or not 1 < column.value <= WIDEST_WINDOW:
+        return False
+    if row.extent.is_const and row.extent.value < COLUMN_TILE:
+        return False
+    if channel.extent.is_const and channel.extent.value < lanes * WIDE:
+        return False
+    indices = [i.names for x in loads_of(tensor.body) for i in x.indices]
+    slides = any({row.var, window[-1]} <= names for names in indices)
+    return slides and not any(channel.var in names and names & set(window) for names in indices)
+
+
+def windowed_recipe(spec: Spec, lanes: int) -> Program:
+    """A schedule for a windowed reduction and the maps that follow it."""
+    anchor, tensor = spec.members[0]
+    assert isinstance(tensor, Compute)
+    p, stored = localize(start(spec), anchor)
+    p = inline_maps(p, spec, [n for n, _ in spec.members[1:]])
+    work = as_int(work_of(p, [anchor]))
+    for axis in tensor.reduce_axes:
+        work = work * axis.extent
+    p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
+    *outer, row, channel = loops
+    work = work * p.loop(row).extent * p.loop(channel).extent
+    p = p.sample_categorical("columns", COLUMNS, default=COLUMN_TILE)
+    p = p.sample_categorical("registers", WIDTHS, default=WIDE)
+    columns, registers = p.numbers
+    p = p.split(row, columns)
+    tiles, column = p.made
+    p = p.split(channel, registers * lanes)
+    blocks, lane = p.made
+    p = p.reorder(tiles, blocks, column, lane)
+    p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
+    p = p.vectorize(lane).unroll(column)
+    p = p.loop_partition(blocks, inner_part(p, blocks)[1])
+    p = p.loop_partition(tiles, *inner_part(p, tiles))
+    if len(outer) > 1:
+        p = p.fuse(*outer)
+        outer = list(p.made)
+    return p.parallel(outer[0], grain=grain(work))
+
+
+def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
+    """The reduction's own loops within `inside`: the window's outermost, then the tile's in the
+    order of memory; so lie the sums, too."""
+    anchor, tensor = spec.members[0]
+    assert isinstance(tensor, Compute)
+    around = p.loops(anchor)
+    names = around[around.index(inside) + 1 :]
+    count = len(tensor.reduce_axes)
+    window, tile = names[-count:], names[:-count]
+    bound = p.block(anchor).bindings
+    ordered = [x for d in spec.order for x in tile if x in bound[d].names]
+    p = p.reorder(*window, *ordered)
+    p = p.decompose_reduction(anchor, window[0])
+    (start_block,) = p.made
+    for buffer in p.written(anchor):
+        p = p.transform_layout(buffer, tuple(var(f"_{d}") for d in spec.order))
+        p = p.shrink_buffer(buffer)
+    for block in (anchor, str(start_block)):
+        *_, column, lane = p.loops(block)
+        p = p.vectorize(lane).unroll(column)
+    return p.unroll(window[-1])
