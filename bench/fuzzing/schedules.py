@@ -24,7 +24,7 @@ from pliant.schedule.trace import Step, Trace, print_trace, step
 from tests.schedule.native import native
 from tests.schedule.programs import same
 from tests.schedule.random_programs import INTRINSICS, programs
-from tests.schedule.test_random import NAMES, arguments
+from tests.schedule.test_random import NAMES, moves
 
 BYTES: Final = 8192  # of chance, for one case
 STEPS: Final = 12  # tried at most
@@ -69,14 +69,13 @@ def _one(draw: Callable[[Any], Any], result: Case, with_native: bool) -> None:
     tried: Step | None = None
     try:
         for _ in range(draw(st.integers(1, STEPS))):
-            name = draw(st.sampled_from(NAMES))
-            args, options = arguments(draw, p, name)
-            tried = step(name, args, options)
-            try:
-                p = getattr(p, name)(*args, **options)
-                result.steps[name] += 1
-            except SchedulingError:
-                result.refused[name] += 1
+            for name, args, options in moves(draw, p, draw(st.sampled_from(NAMES))):
+                tried = step(name, args, options)
+                try:
+                    p = getattr(p, name)(*args, **options)
+                    result.steps[name] += 1
+                except SchedulingError:
+                    result.refused[name] += 1
         tried = None
         result.native = with_native and _compiles(p)
         check(start, p, result.sizes, result.native)

@@ -12,6 +12,7 @@ import hashlib
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +30,7 @@ from pliant.base.errors import (
     ResourceError,
     UnsupportedError,
 )
-from pliant.base.settings import NUMERICS, Emit, settings
+from pliant.base.settings import NUMERICS, PRECISIONS, Emit, settings
 from pliant.codegen.build import (
     Built,
     Image,
@@ -55,7 +56,9 @@ from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
+from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
+from pliant.runtime.accuracy import accuracy
 from pliant.runtime.callable import Compiled, Program, check_limits
 from pliant.runtime.features import forbidden_features, missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
@@ -99,6 +102,12 @@ def compile(
     rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
     bits of a row do not depend on how many other rows there are, or on what is in them.
 
+    `precision`: None, as the model says; "bf16" has products of f32 values (matrix products,
+    convolutions, attention) multiply bf16 factors and sum in f32. It changes the inside only:
+    inputs and outputs keep their types, softmax and normalisations stay f32. With example inputs
+    the model is compiled as it is too, and `stats()` and `explain()` tell the accuracy against
+    that on them, for each output: relative L2 and the largest absolute error.
+
     `programs` gives tensor programs (`pliant.program`) for operators by name (docs/operators.md),
     instead of what would be made of them: one for all bindings of that operator, or a function of
     the operands' types (`dtype`, `shape`) and the attributes that gives one, or None to leave it.
@@ -141,10 +150,18 @@ def compile(
                 imported, chosen_programs(programs, operators, t, numerics), operators,
                 check_programs or settings().check,
             )  # fmt: skip
-        return compile_imported(
-            imported, t, operators, numerics=numerics, threads=threads,
-            memory_limit=memory_limit, progress=report, watch=watch,
+        finish = partial(
+            compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
+            memory_limit=memory_limit, progress=report,
         )  # fmt: skip
+        if precision is None:
+            return finish(imported, watch=watch)
+        compiled = finish(_reduced(imported, precision, operators), watch=watch)
+        if not (args or kwargs):
+            return compiled
+        report("accuracy", 0, 1)
+        stats = accuracy(compiled, finish(imported), args, kwargs or {})
+        return compiled.noting(stats)
     except MemoryError as error:
         raise ResourceError("compiling this model needs more memory than there is") from error
     except ImportError:  # a framework that is not installed
@@ -152,7 +169,7 @@ def compile(
     except Exception as error:
         if isinstance(error, PliantError) and not isinstance(error, InternalError):
             raise
-        options = {"target": target, "numerics": numerics}
+        options = {"target": target, "numerics": numerics, "precision": str(precision)}
         raise _internal(error, watch, imported, options) from error
 
 
@@ -170,6 +187,18 @@ def _with_programs(
     for binding, program in calls.values() if check else ():
         check_program(function, binding, program, operators)
     return replace(imported, function=function)
+
+
+def _reduced(imported: ImportedModel, precision: str, operators: Operators) -> ImportedModel:
+    """The model with less precision inside, and notes of what stays as it is."""
+    kept: Counter[str] = Counter()
+
+    def explained(binding: Binding, reason: str) -> None:
+        kept[f"{binding.op} stays f32: {reason}"] += 1
+
+    function = reduce_precision(imported.function, operators, explained)
+    notes = [f"precision={precision!r}: {n} x {what}" for what, n in kept.items()]
+    return replace(imported, function=function, notes=(*imported.notes, *notes))
 
 
 def _internal(
@@ -356,8 +385,11 @@ def _check_options(precision: str | None, numerics: str, progress: Progress | No
         raise InvalidModelError(
             f"progress must be a function of (phase, done, of), not {progress!r}"
         )
-    if precision is not None:
-        raise UnsupportedError(f"precision={precision!r} is not available yet; leave it None")
+    if precision is not None and precision not in PRECISIONS:
+        raise UnsupportedError(
+            f"precision={precision!r} is not available; there are: None (as the model says), "
+            + ", ".join(map(repr, PRECISIONS))
+        )
     if numerics not in NUMERICS:
         raise InvalidModelError(f"numerics must be one of {', '.join(NUMERICS)}, not {numerics!r}")
 

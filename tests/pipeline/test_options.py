@@ -108,7 +108,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
     ),
     "precision": (
         {"precision": "int8"}, UnsupportedError,
-        "precision='int8' is not available yet; leave it None",
+        "precision='int8' is not available; there are: None (as the model says), 'bf16'",
     ),
     "args": (
         {"args": (X,)}, InvalidModelError,

@@ -161,8 +161,8 @@ def same(
     verify_function(q.function)
     assert parse_function(function_text(q.function)) is q.function
     assert parse_trace(print_trace(q.trace)) == q.trace
-    fresh = program(p.function, p.facts, intrinsics=p.intrinsics.values())
-    assert replay(q.trace[len(p.trace) :], fresh).function is q.function
+    # On `p` itself: its history says which names are taken.
+    assert replay(q.trace[len(p.trace) :], p).function is q.function
     for sizes in cases or SIZES_OF[len(p.function.sizes)]:
         rng = np.random.default_rng(sum(sizes))
         given = dict(zip(p.function.sizes, sizes, strict=True))

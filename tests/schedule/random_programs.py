@@ -1,14 +1,16 @@
-"""Random small programs: chains of elementwise work, reductions, products, stencils, scans, gathers
-and scatters, over dims that are symbols or numbers, 0, 1 and primes among them."""
+"""Random small programs: chains of elementwise work, reductions, products, convolutions, windows,
+scans, gathers, scatters, masks and integers, over dims that are symbols or numbers, 0, 1 and primes
+among them; now and then one written by hand that reduces several values together."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
-from pliant.base.dtypes import f32, i64
+from pliant.base.dtypes import f32, i8, i32, i64, u8
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import (
     Tensor,
@@ -27,6 +29,7 @@ from pliant.loop.parser import parse_function
 from pliant.loop.stmt import Function
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.sym.expr import Int, IntLike, as_int, var
+from tests.schedule.tuples import TUPLES
 
 SYMBOLS = ("n", "m", "k")
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8)
@@ -34,8 +37,10 @@ SIZES = (0, 1, 2, 3, 4, 5, 7, 9)
 MOST = 3  # dims of a tensor
 
 KINDS = (
-    "elementwise", "reduction", "product", "stencil", "running", "gather", "moved", "scattered",
+    "elementwise", "reduction", "product", "convolution", "stencil", "window", "running", "gather",
+    "moved", "scattered", "masked", "whole",
 )  # fmt: skip
+PRODUCTS = ("product", "convolution")
 
 Dims = tuple[Int, ...]
 Draw = Callable[[Any], Any]
@@ -44,7 +49,12 @@ Draw = Callable[[Any], Any]
 @st.composite
 def programs(draw: Draw) -> tuple[Function, tuple[tuple[int, ...], ...]]:
     """A function, and sizes to run it at."""
-    function = _Maker(draw).function()
+    by_hand = draw(st.integers(0, 15)) == 0
+    function = (
+        TUPLES[draw(st.sampled_from(sorted(TUPLES)))]().function
+        if by_hand
+        else _Maker(draw).function()
+    )
     cases = draw(st.lists(st.tuples(*[st.sampled_from(SIZES) for _ in function.sizes]),
                           min_size=3, max_size=3))  # fmt: skip
     return function, tuple(dict.fromkeys(cases))
@@ -63,7 +73,7 @@ class _Maker:
 
     def function(self) -> Function:
         for k in range(self.draw(st.integers(1, 4))):
-            left = [kind for kind in KINDS if kind != "product" or self.products < 2]
+            left = [kind for kind in KINDS if kind not in PRODUCTS or self.products < 2]
             self.stages.append(getattr(self, self.draw(st.sampled_from(left)))(f"t{k}"))
         read = {s for t in self.stages for s in sources(t)}
         outputs = [t for t in self.stages if t not in read]
@@ -156,6 +166,37 @@ class _Maker:
             name,
         )
 
+    def convolution(self, name: str) -> Tensor:
+        """Along one dim with channels, or of an image; with steps, holes, and groups or none."""
+        self.products += 1
+        step, hole, width = self.one(1, 2), self.one(1, 2), self.one(2, 3)
+        extent, room = self.dim(), hole * (width - 1)
+        if self.one(True, False):
+            rows = self.dim()
+            a, w = (
+                self.tensor((rows + 1, step * extent + room)),
+                self.tensor((as_int(2), as_int(width))),
+            )
+            return compute(
+                (rows, extent),
+                lambda i, j: reduce(
+                    "sum", (2, width), lambda r, s: a[i + r, step * j + hole * s] * w[r, s]
+                ),
+                name,
+            )
+        filters, channels, alone = self.dim(), self.dim(), self.one(True, False)
+        a = self.tensor((filters if alone else channels, step * extent + room))
+        w = self.tensor((filters, width) if alone else (filters, channels, width))
+
+        def body(o: Int, i: Int) -> Expr:
+            if alone:
+                return reduce("sum", (width,), lambda r: a[o, step * i + hole * r] * w[o, r])
+            return reduce(
+                "sum", (channels, width), lambda c, r: a[c, step * i + hole * r] * w[o, c, r]
+            )
+
+        return compute((filters, extent), body, name)
+
     def stencil(self, name: str) -> Tensor:
         """Neighbours along the last dim, zeros outside; or a reduction over the window."""
         a = self.tensor(most=2)
@@ -178,6 +219,53 @@ class _Maker:
             return total
 
         return compute(a.shape, body, name)
+
+    def window(self, name: str) -> Tensor:
+        """Neighbours of something made for them, which has all of them."""
+        width, extent = self.one(2, 3), self.dim()
+        a = self.tensor((*self.shape(0, 1), extent + width - 1))
+        made = compute(a.shape, lambda *i: self.value(a[i]), f"{name}_wide")
+        self.stages.append(made)
+
+        def at(i: tuple[Int, ...], w: IntLike) -> Expr:
+            return made[(*i[:-1], i[-1] + w)]
+
+        shape = (*a.shape[:-1], extent)
+        if self.one(True, False):
+            return compute(shape, lambda *i: reduce("max", (width,), lambda r: at(i, r)), name)
+        return compute(shape, lambda *i: at(i, 0) * 0.5 + at(i, width - 1), name)
+
+    def masked(self, name: str) -> Tensor:
+        """What is kept where data say so; or whether they say so all along the last dim."""
+        a = self.tensor()
+        mask = compute(a.shape, lambda *i: Binary("lt", as_expr(0.0), a[i]), f"{name}_mask")
+        self.stages.append(mask)
+        if self.one(True, False):
+            return compute(a.shape, lambda *i: select(mask[i], self.value(a[i]), 0.0), name)
+        combiner = self.one("any", "all")
+        found = compute(
+            a.shape[:-1],
+            lambda *i: reduce(combiner, a.shape[-1:], lambda r: mask[(*i, r)]),
+            f"{name}_{combiner}",
+        )
+        self.stages.append(found)
+        return compute(found.shape, lambda *i: select(found[i], 1.0, -1.0), name)
+
+    def whole(self, name: str) -> Tensor:
+        """Sums, or the greatest, of products of bytes; as floats again, or not."""
+        rows, depth = self.dim(), self.dim()
+        a = placeholder("bytes_" + _shape_name((rows, depth)), (rows, depth), u8)
+        b = placeholder("small_" + _shape_name((depth,)), (depth,), i8)
+        combiner = self.one("sum", "max", "argmax")
+        total = compute(
+            (rows,),
+            lambda i: reduce(combiner, (depth,), lambda r: a[i, r].cast(i32) * b[r].cast(i32)),
+            name,
+        )
+        if self.one(True, False):
+            return total
+        self.stages.append(total)
+        return compute((rows,), lambda i: total[i].cast(f32) * 0.5, f"{name}_float")
 
     def running(self, name: str) -> Tensor:
         a = self.tensor(most=2)
@@ -261,4 +349,4 @@ INTRINSICS = (
 
 
 def _shape_name(dims: Dims) -> str:
-    return "_".join(map(str, dims))
+    return "_".join(re.sub(r"\W+", "_", str(d)) for d in dims)

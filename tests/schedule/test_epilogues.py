@@ -219,3 +219,12 @@ def test_elements_that_change_again() -> None:
     )
     with pytest.raises(SchedulingError, match="x, which it reads, is written after the loop"):
         program(parse_function(early)).fuse_reduction_epilogue("t", "y")
+
+
+def test_a_part_of_a_partitioned_loop_takes_no_epilogue() -> None:
+    """It would do the epilogue of its own elements only."""
+    p = matmul_relu().split("c_i", 3, tail="mask").loop_partition("c_i_1", 1)
+    with pytest.raises(SchedulingError, match="c is written by block c_t as well"):
+        p.fuse_reduction_epilogue("c", "y")
+    with pytest.raises(SchedulingError, match="around block c_t do not run through all"):
+        p.fuse_reduction_epilogue("c_t", "y")

@@ -89,3 +89,79 @@ def test_padding_that_depends_on_data_stays() -> None:
     p = program(parse_function(GATHER))
     with pytest.raises(SchedulingError, match="its choice depends on data"):
         p.decompose_padding("y", "i")
+
+
+def test_partial_results_of_a_tuple_reduction_are_padded_each_with_its_identity() -> None:
+    """One number was sought for the copies of all of them, of whatever type."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["n"], t: i64[()], n: i64):\n'
+            "    @reducer(-inf, 9223372036854775807)\n"
+            "    def least(a: f32, i: i64, b: f32, j: i64):\n"
+            "        return select(a < b, b, a), select(a < b, j, i)\n"
+            '    best = alloc(f32[()], scope="scratch")\n'
+            "    for r in grid(n):\n"
+            '        with block("t", R(r, n)) as (c,):\n'
+            "            with init():\n"
+            "                best[()] = -inf\n"
+            "                t[()] = 7\n"
+            "            best[()], t[()] = least(best[()], t[()], x[c], c)\n"
+        )
+    )
+    q = p.rfactor("r").pad_einsum("t", (4,))
+    assert {"-inf", "9223372036854775807"} <= set(str(q).replace(")", " ").split())
+    same(p, q, [(0,), (1,), (2,), (5,)])
+
+
+def test_nothing_is_padded_along_what_says_not_where_to_write() -> None:
+    """An iterator that ran once became two: everything was added twice."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["k", 3], y: f32["k"], k: i64):\n'
+            "    for i, u, r in grid(k, 1, 3):\n"
+            '        with block("y", S(i, k), S(u, 1), R(r, 3)) as (a, v, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="it would write y again along iterator v"):
+        p.pad_einsum("y", (4, 2, 4))
+    same(p, p.pad_einsum("y", (4, 1, 4)), [(0,), (1,), (5,)])
+
+
+def test_padding_of_what_never_runs_is_refused() -> None:
+    """A load's condition that never holds was taken for an error."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[4, 1], y: f32[4, 1]):\n"
+            "    for i, j in grid(4, 3):\n"
+            '        with block("y", S(i, 3), S(j, 3), where=(i < 3) & (j < 1)) as (a, b):\n'
+            "            y[a, b] = select(0 <= b - 1, x[a, b - 1], 0.0)\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="it writes y, which is a parameter"):
+        p.pad_block("y")
+
+
+def test_a_copy_is_not_filled_after_the_reduction_in_it_has_started() -> None:
+    """Its start went in front of the loop in which the copy is made, and was overwritten."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):\n'
+            "    for i, r in grid(n, k):\n"
+            "        for u in grid(1):\n"
+            '            with block("y", S(i, n), R(r, k)) as (a, c):\n'
+            "                with init():\n"
+            "                    y[a] = 0.0\n"
+            "                y[a] = y[a] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="it starts in front of loop r; decompose_reduction"):
+        p.loop_partition("u", 1).cache_inplace("y", "y")
+    q = p.decompose_reduction("y", "r").loop_partition("u", 1).cache_inplace("y", "y")
+    same(p, q, [(2, 0), (2, 1), (3, 4)])

@@ -16,6 +16,7 @@ from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
 from pliant.schedule.sample import INLINE, STAY
 from pliant.sym.expr import Int, const, var
+from tests.schedule.leads import LEADS, Move
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import STAGED, device, same_on_device, same_pipelined
 from tests.schedule.tuples import attention, normals
@@ -38,7 +39,7 @@ NAMES = (
     "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
-    "tensorize"
+    "tensorize unannotate"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (
@@ -114,6 +115,8 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (own, axis, draw(st.sampled_from([1, 4, 8])), draw(st.integers(0, 3))), {}
         case "annotate":
             return (draw(st.sampled_from([loop, block])), "note", draw(st.integers(0, 2))), {}
+        case "unannotate":
+            return (draw(st.sampled_from([loop, block])), "note"), {}
         case "stage_operand" | "reindex" | "cache_inplace":
             return (block, draw(st.sampled_from(buffers))), {}
         case "cache_index":
@@ -174,17 +177,23 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
     return (block,), {}
 
 
+def moves(draw: Any, p: Program, name: str) -> list[Move]:
+    """A step called `name`; now and then others before it that make it legal."""
+    lead = LEADS.get(name)
+    found = lead(draw, p) if lead is not None and draw(st.integers(0, 3)) else []
+    return found or [(name, *arguments(draw, p, name))]
+
+
 @st.composite
 def schedules(draw: Any) -> tuple[Program, Program]:
     """A program, and what random steps made of it."""
     start = p = STARTS[draw(st.sampled_from(sorted(STARTS)))]()
     for _ in range(draw(st.integers(1, 8))):
-        name = draw(st.sampled_from(NAMES))
-        args, options = arguments(draw, p, name)
-        try:
-            p = getattr(p, name)(*args, **options)
-        except SchedulingError:
-            continue
+        for name, args, options in moves(draw, p, draw(st.sampled_from(NAMES))):
+            try:
+                p = getattr(p, name)(*args, **options)
+            except SchedulingError:
+                continue
     return start, p
 
 

@@ -21,7 +21,7 @@ def test_a_number_is_a_schedule() -> None:
 
 
 def test_a_failure_is_made_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say that no schedule may have a `split` in it: one step is left."""
+    """Say that no schedule may have a `split` in it: one is left, with what it needs itself."""
 
     def check(start: object, p: schedules.Program, *_: object) -> None:
         assert not any(s.name == "split" for s in p.trace), "a split"
@@ -30,5 +30,5 @@ def test_a_failure_is_made_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [c for k in range(12) if (c := run_case(7, k, 0.0)).failure]
     assert found
     for case in found:
-        assert case.failure.count("p = p.") == 1
-        assert "p = p.split(" in case.failure
+        assert case.failure.count("p = p.split(") == 1
+        assert case.failure.count("p = p.") <= 2  # the loop may be another step's

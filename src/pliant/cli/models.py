@@ -29,6 +29,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="what is known of a symbolic dimension: seq=1..4096, width=32..:32, batch=4",
     )  # fmt: skip
     parser.add_argument("--numerics", default="fast", choices=NUMERICS)
+    parser.add_argument(
+        "--precision", metavar="bf16", help="of products' factors; default: as the model says"
+    )
     add_threads(parser)
 
 
@@ -95,15 +98,19 @@ def compile_file(path: Path, options: argparse.Namespace, emit: Emit | None = No
     with progress(f"compile {path.name}") as report:
         return pliant.compile(
             source_model(path), dims=dims_of(options.dim), target=options.target,
-            numerics=options.numerics, threads=options.threads, progress=report, emit=emit,
+            precision=options.precision, numerics=options.numerics, threads=options.threads,
+            progress=report, emit=emit,
         )  # fmt: skip
 
 
 def open_callable(path: Path, options: argparse.Namespace) -> Compiled:
     """Load a compiled file, or compile a model."""
     if is_artifact(path):
-        if options.dim or options.target != "native" or options.numerics != "fast":
-            late = "--dim, --target and --numerics come too late"
+        if (
+            options.dim or options.target != "native" or options.numerics != "fast"
+            or options.precision
+        ):  # fmt: skip
+            late = "--dim, --target, --precision and --numerics come too late"
             raise InvalidModelError(f"{path} is compiled already: {late}")
         return pliant.load(path, threads=options.threads)
     return compile_file(path, options)

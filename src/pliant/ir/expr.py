@@ -20,6 +20,7 @@ bf16 arithmetic is done in f32 and rounded after every operator. Integers wrap.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -301,8 +302,8 @@ def const(value: int | float | bool, dtype: DType) -> Const:
     if dtype.kind == "bool":
         return Const(dtype, int(bool(value)))
     if dtype.is_int:
-        number = int(value)
-        if number != value or not dtype.min <= number <= dtype.max:
+        number = int(value) if math.isfinite(value) else None
+        if number is None or number != value or not dtype.min <= number <= dtype.max:
             raise ValueError(f"{value} is no {dtype}")
         return Const(dtype, number & ((1 << dtype.bits) - 1))
     if dtype is f32:  # the common case, without NumPy

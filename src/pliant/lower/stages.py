@@ -99,7 +99,7 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
         operands = _operand_names(binding.args)
         found = expression_of(binding)
         notes = () if found is None else found[1]
-        op = dict(notes).get("op", binding.op)
+        op = dict(binding.attributes().get("notes", ())).get("op", binding.op)
         memo: dict[Node, Any] = {}
         names: dict[Tensor, str] = {}
         finals = {t: v.name for t, v in zip(tensors, binding.outputs, strict=True)}

@@ -1,13 +1,17 @@
 """Recurrences over time as loop programs: plain, LSTM and GRU cells.
 
-    for every sequence b of the batch:
-        state = start[b]
-        for every step of its length, forwards or backwards, t its place in time:
-            sums = bias + state . weights                       (all gates at once)
-            state = cell(gates of input[t, b], gates of sums, state)
-            y[t, b] = state
-        y[t, b] = 0 past the sequence's length;  last[b] = state
+    state[b] = start[b] of every sequence b of the batch
+    for every step:
+        sums[b] = bias + state[b] . weights                     (all gates at once)
+        for every sequence b:
+            within its length, forwards or backwards, t its place in time:
+                state[b] = cell(gates of input[t, b], gates of sums[b], state[b])
+                y[t, b] = state[b]
+            past its length: y[step, b] = 0
+    last[b] = state[b]
 
+The sums are made for some columns of the weights and all sequences, a few of these at a time with
+their totals in registers: a step reads the weights once, whatever the batch.
 What does not depend on the state is not in here: `input` is the product of all steps with the
 input's weights. The gates lie one after the other in blocks of the state's width H.
 """
@@ -29,6 +33,9 @@ GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
 
 LANES: Final = 64
 """Neighbouring sums that are made at once: as many vectors as hide the latency of one sum."""
+
+ROWS: Final = 4
+"""Sequences whose sums are made at once: each vector of weights that is read serves all of them."""
 
 Activation = Callable[[Expr], Expr]
 
@@ -73,28 +80,21 @@ class _Recurrence:
         names = ("", "_c") if cell.kind == "lstm" else ("",)
         self.starts = [buffer(f"start{n}", (b, h), dtype) for n in names]
         self.lasts = [buffer(f"last{n}", (b, h), dtype) for n in names]
-        self.states = [buffer(f"state{n}", (h,), dtype, scope="scratch") for n in names]
+        self.states = [buffer(f"state{n}", (b, h), dtype, scope="scratch") for n in names]
         self.peep = buffer("peep", (3 * h,), dtype)
         self.y = buffer("y", (t, b, h), dtype)
-        self.sums = buffer("sums", (wide,), dtype, scope="scratch")
-        self.scaled = buffer("scaled", (h,), dtype, scope="scratch")
+        self.sums = buffer("sums", (b, wide), dtype, scope="scratch")
+        self.scaled = buffer("scaled", (b, h), dtype, scope="scratch")
 
     def function(self) -> Function:
         """The program."""
-        width = self.width
-        length = var("length")
-        place = length - 1 - var("step") if self.reverse else var("step")
-        live = seq(Let(Var("at", i64), as_expr(place), self._step()))
-        past = self._along(width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
-        j = [as_expr(self.j)]
-        line = seq(
-            *[self._row(s, j, f, [at("i"), *j]) for s, f in self._pairs(self.starts)],
-            For("step", self.steps, If(at("step") < at("length"), live, past)),
-            *[self._row(f, [at("i"), *j], s, j) for s, f in self._pairs(self.lasts)],
+        past = self._along(self.width, Store(self.y, self._at("step"), as_expr(0, self.y.dtype)))
+        step = seq(*self._sums(), self._rows(self._cell(), past))
+        body: Stmt = seq(
+            *[self._copy(s, f) for s, f in zip(self.states, self.starts, strict=True)],
+            For("step", self.steps, step),
+            *[self._copy(f, s) for s, f in zip(self.states, self.lasts, strict=True)],
         )
-        # No more than there are: a length is data, and decides what is read.
-        known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
-        body: Stmt = For("i", self.batch, Let(Var("length", i64), known, line))
         scratch = [*self.states, self.sums, *([self.scaled] if self.cell.reset_first else [])]
         body = reduce(lambda s, b: Alloc(b, s), scratch, body)
         inputs = [self.input, self.weights, self.bias, self.lengths, *self.starts]
@@ -102,63 +102,86 @@ class _Recurrence:
         buffers = (*inputs, self.y, *self.lasts)
         return Function(self.cell.kind, buffers, ("t", "b", "h"), body)
 
-    def _pairs(self, others: list[Buffer]) -> list[tuple[Buffer, Buffer]]:
-        return list(zip(self.states, others, strict=True))
+    def _copy(self, to: Buffer, source: Buffer) -> Stmt:
+        place = (at("i"), as_expr(self.j))
+        copied = self._along(self.width, Store(to, place, Load(source, place)))
+        return For("i", self.batch, copied)
 
-    def _row(self, to: Buffer, i: list[Expr], source: Buffer, j: list[Expr]) -> Stmt:
-        return self._along(self.width, Store(to, tuple(i), Load(source, tuple(j))))
+    def _rows(self, live: Stmt, past: Stmt) -> Stmt:
+        """For every sequence what is done within its length, or past it."""
+        place = var("length") - 1 - var("step") if self.reverse else var("step")
+        within = Let(Var("at", i64), as_expr(place), live)
+        # No more than there are: a length is data, and decides what is read.
+        known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
+        chosen = If(at("step") < at("length"), within, past)
+        return For("i", self.batch, Let(Var("length", i64), known, chosen))
 
     def _at(self, time: str) -> tuple[Expr, Expr, Expr]:
         return at(time), at("i"), as_expr(self.j)
 
-    def _step(self) -> Stmt:
-        """Sums, then the cell."""
+    def _sums(self) -> list[Stmt]:
+        """The sums of all sequences for one step."""
         h, gates = self.width, self.cell.gates
         if not self.cell.reset_first:
-            return seq(self._product(self.states[0], as_int(0), gates * h), self._cell())
-        scaled = Store(
-            self.scaled,
-            (as_expr(self.j),),
-            self.cell.activations[0](self._gate(0)) * self.states[0][self.j],
-        )
-        return seq(
+            return [self._product(self.states[0], as_int(0), gates * h)]
+        place = (at("i"), as_expr(self.j))
+        value = self.cell.activations[0](self._gate(0)) * Load(self.states[0], place)
+        scaled = self._along(h, Store(self.scaled, place, value))
+        unused = self._along(h, Store(self.scaled, place, as_expr(0, self.y.dtype)))
+        return [
             self._product(self.states[0], as_int(0), 2 * h),
-            self._along(h, scaled),
+            self._rows(scaled, unused),
             self._product(self.scaled, 2 * h, h),
-            self._cell(),
-        )
+        ]
 
     def _product(self, state: Buffer, first: Int, count: Int) -> Stmt:
-        """sums[first : first + count] = bias + state . weights."""
+        """sums[:, first : first + count] = bias + state . weights.
+
+        Every sum is made in the same order, whether alone or with those of other sequences.
+        """
+        tiles, tile, row = self.batch // ROWS, var("tile"), var("row")
+        several = self._tile(state, first, count, [ROWS * tile + r for r in range(ROWS)])
+        alone = self._tile(state, first, count, [ROWS * tiles + row])
+        each = seq(For("tile", tiles, several), For("row", self.batch - ROWS * tiles, alone))
+        return For("some", (count + LANES - 1) // LANES, each)
+
+    def _tile(self, state: Buffer, first: Int, count: Int, rows: list[Int]) -> Stmt:
+        """The sums of some sequences in LANES columns."""
         j = first + self.j
-        zero = as_int(0)
-        total = buffer("total", (1,), self.y.dtype, scope="register")
-        more = total[zero] + state[var("k")] * self.weights[var("k"), j]
-        one = seq(
-            Store(total, (as_expr(zero),), self.bias[j]),
-            For("k", self.width, Store(total, (as_expr(zero),), more)),
-            Store(self.sums, (as_expr(j),), total[zero]),
-        )
-        return self._along(count, Alloc(total, one))
+        total = buffer("total", (len(rows),), self.y.dtype, scope="register")
+        places = [(as_expr(as_int(r)),) for r in range(len(rows))]
+        begun = [Store(total, p, self.bias[j]) for p in places]
+        more = [
+            Store(total, p, Load(total, p) + state[i, var("k")] * self.weights[var("k"), j])
+            for i, p in zip(rows, places, strict=True)
+        ]
+        done = [
+            Store(self.sums, (as_expr(i), as_expr(j)), Load(total, p))
+            for i, p in zip(rows, places, strict=True)
+        ]
+        one = seq(*begun, For("k", self.width, seq(*more)), *done)
+        return self._lanes(count, Alloc(total, one))
 
     def _along(self, count: Int, body: Stmt) -> Stmt:
         """The body for every j < count."""
-        lanes = For("lane", as_int(LANES), If(as_expr(self.j) < as_expr(count), body), "vectorized")
-        return For("some", (count + LANES - 1) // LANES, lanes)
+        return For("some", (count + LANES - 1) // LANES, self._lanes(count, body))
+
+    def _lanes(self, count: Int, body: Stmt) -> Stmt:
+        return For("lane", as_int(LANES), If(as_expr(self.j) < as_expr(count), body), "vectorized")
 
     def _given(self, gate: int) -> Expr:
         return Load(self.input, (at("at"), at("i"), as_expr(gate * self.width + self.j)))
 
     def _sum(self, gate: int) -> Expr:
-        return self.sums[gate * self.width + self.j]
+        return self.sums[var("i"), gate * self.width + self.j]
 
     def _gate(self, gate: int) -> Expr:
         return self._given(gate) + self._sum(gate)
 
     def _cell(self) -> Stmt:
-        j = (as_expr(self.j),)
+        j = (at("i"), as_expr(self.j))
         done = {"rnn": self._rnn, "lstm": self._lstm, "gru": self._gru}[self.cell.kind]()
-        out = Store(self.y, self._at("at"), self.states[0][self.j])
+        out = Store(self.y, self._at("at"), Load(self.states[0], j))
         return self._along(self.width, seq(*[Store(b, j, v) for b, v in done], out))
 
     def _rnn(self) -> list[tuple[Buffer, Expr]]:
@@ -166,7 +189,7 @@ class _Recurrence:
 
     def _gru(self) -> list[tuple[Buffer, Expr]]:
         of_gates, of_new = self.cell.activations
-        old = self.states[0][self.j]
+        old = self.states[0][var("i"), self.j]
         summed = self._sum(2)
         if not self.cell.reset_first:
             summed = of_gates(self._gate(0)) * summed
@@ -176,7 +199,7 @@ class _Recurrence:
 
     def _lstm(self) -> list[tuple[Buffer, Expr]]:
         of_gates, of_cell, of_out = self.cell.activations
-        c = self.states[1][self.j]
+        c = self.states[1][var("i"), self.j]
         kept = of_gates(self._seeing(1, 1, c)) * c
         new_c = kept + of_gates(self._seeing(0, 0, c)) * of_cell(self._gate(2))
         new_h = of_gates(self._seeing(3, 2, c)) * of_out(c)  # the cell has been stored by then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -104,6 +105,17 @@ class Program:
         """The callable of a function. Raises ShapeError when there is none of that name."""
         return Compiled(self, self.manifest.function(name))
 
+    def replaced(self, function: Function) -> Program:
+        """The program with another description of one of its functions, and counters of its own."""
+        functions = tuple(
+            function if f.name == function.name else f for f in self.manifest.functions
+        )
+        return Program(
+            replace(self.manifest, functions=functions), self._entries, weights=self.weights,
+            objects=self.objects, keepalive=self._keepalive, threads=self.threads,
+            memory_limit=self.memory_limit, artifact=self.artifact,
+        )  # fmt: skip
+
     def native(self, function: Function) -> _native.Callable:
         """The call path of a function, with its counters: one, however often it is asked for."""
         if function.name not in self._natives:
@@ -194,6 +206,16 @@ class Compiled:
             "input_copies": self._native.copies,
             "measured_peak_bytes": self._native.peak_bytes,
         }
+
+    def noting(self, stats: Mapping[str, float]) -> Compiled:
+        """The same function, not called yet, with more that was found of it when it was compiled;
+        `stats` and `explain` tell it, also of the saved file."""
+        lines = [f"{name}: {value:.3g}" for name, value in stats.items()]
+        noted = replace(
+            self._function, stats={**self._function.stats, **stats},
+            explain="\n".join([*lines, self._function.explain]),
+        )  # fmt: skip
+        return self._program.replaced(noted).function(noted.name)
 
     def explain(self) -> str:
         """Symbols, guards, kernels and what caused them."""

@@ -32,9 +32,10 @@ After:
 from __future__ import annotations
 
 from pliant.ir.expr import Load
+from pliant.loop.lower_init import reduction_loops
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at, replace_buffer
-from pliant.loop.stmt import Alloc, Buffer, Let, Seq, Stmt, seq
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Let, Seq, Stmt, seq
 from pliant.schedule.copies import check_shared, fill_nest, store_nest, varies, whole, with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow
@@ -66,8 +67,9 @@ def check_cache_inplace(
     p: Program, block: str, buffer: str
 ) -> tuple[Buffer, tuple[Stmt, ...], int]:
     """The block reads and writes the buffer. Gives it, the block's path, and where in that the
-    outermost statement is in which no other uses it: the copies go around that. (Parallel loops
-    around must not share the copy, which is seen when it is there.)"""
+    outermost statement is in which no other uses it: the copies go around that. What the block
+    starts, in front of the loops that it reduces over, is started in there. (Parallel loops around
+    must not share the copy, which is seen when it is there.)"""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("cache_inplace", f"block {block}", reason)
@@ -84,6 +86,12 @@ def check_cache_inplace(
         if isinstance(s, Alloc | Seq | Let) or not flow.in_scope(memory, path[: k + 1]):
             continue
         uses = (a for a in accesses(s, p.invoked) if a.buffer is memory)
-        if all(a.block == block for a in uses):
-            return memory, path, k
+        if any(a.block != block for a in uses):
+            continue
+        target, around = path[-1], {s.var for s in path[:k] if isinstance(s, For)}
+        assert isinstance(target, Block)
+        reduced = around & reduction_loops(target)
+        if target.init is not None and reduced:
+            raise refuse(f"it starts in front of loop {min(reduced)}; decompose_reduction first")
+        return memory, path, k
     raise refuse(f"what is inside it uses {buffer}")

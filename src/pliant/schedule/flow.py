@@ -213,17 +213,25 @@ def bound_ends(cond: Expr) -> tuple[Int, Int] | None:
     return cond.a.int_ + (1 if cond.op == "lt" else 0), cond.b.int_
 
 
+def where_all(facts: Facts, conditions: Iterable[Expr]) -> Facts | None:
+    """The facts where all of the conditions hold; None where they never do."""
+    inside = facts.copy()
+    try:
+        for cond in conditions:
+            ends = bound_ends(cond)
+            if ends is not None:
+                inside.assume_le(*ends)
+    except ContradictionError:
+        return None
+    return inside
+
+
 def in_bounds(a: Access, facts: Facts) -> bool:
     """Whether the access is known to be inside its buffer. `facts` hold outside its loops."""
     if a.indices is None:
         return False
-    inside = declare_loops(facts, a.loops)
-    try:
-        for cond in a.where:
-            ends = bound_ends(cond)
-            if ends is not None:
-                inside.assume_le(*ends)
-    except ContradictionError:  # it never happens
+    inside = where_all(declare_loops(facts, a.loops), a.where)
+    if inside is None:
         return True
     for d, extent in enumerate(a.buffer.shape):
         index = a.index(d)

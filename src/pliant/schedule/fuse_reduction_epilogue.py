@@ -56,6 +56,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -74,6 +75,7 @@ from pliant.loop.rewrite import (
 )
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Nop, Seq, Stmt, for_, seq
 from pliant.schedule.compute_inline import Refuse
+from pliant.schedule.coverage import runs_through
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import (
     Flow,
@@ -142,11 +144,11 @@ def check_fuse_reduction_epilogue(
     p: Program, block: str, epilogue: str, at: str = "after"
 ) -> _Plan:
     """The epilogue is data parallel, under no condition but its domain, and reads what the block
-    reduces at distinct iterators, inside what is reduced. Every element of that is updated in one
-    iteration of the loops around the reduction, and nothing else writes it from there on. What
-    else the epilogue reads is there before the reduction; nothing between uses its result. From
-    the outermost loop that is reduced over there are only loops, sequences and allocations down
-    to the block. For "last", each loop that is reduced over runs at least once."""
+    reduces at distinct iterators, inside what is reduced. The loops run through all elements of
+    that, each in one iteration of the loops around the reduction, and nothing else writes it from
+    there on. What else the epilogue reads is there before the reduction; nothing between uses its
+    result. From the outermost loop that is reduced over there are only loops, sequences and
+    allocations down to the block. For "last", each loop that is reduced over runs at least once."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("fuse_reduction_epilogue", f"block {epilogue}", reason)
@@ -194,6 +196,8 @@ def check_fuse_reduction_epilogue(
             raise refuse(f"it reads another part in each iteration of {min(binding.names & apart)}")
     loops = [s for s in path[first:-1] if isinstance(s, For)]
     reduced = reduction_loops(target)
+    if not _runs_through(p, path, target, reduced, {x.var for x in shared}):
+        raise refuse(f"the loops around block {block} do not run through all that it reduces")
     given = bindings_of(target)
     conditions = [subst(c, given) for c in conjuncts(target.where)]
     conditions = [c for c in conditions if int_names(c).isdisjoint(reduced)] + crop
@@ -311,6 +315,31 @@ def _places(
             if not facts.equal(iters[name] + offset, extent):
                 crop.append(less(at, iters[name]))
     return places, crop
+
+
+def _runs_through(
+    p: Program,
+    path: tuple[Stmt, ...],
+    target: Block,
+    reduced: frozenset[str],
+    shared: AbstractSet[str],
+) -> bool:
+    """Whether every element is reduced here, in whatever steps: one of the parts of a partitioned
+    loop makes only a part, and so would an epilogue in it. Loops of both that the block is not
+    bound to repeat it with the epilogue."""
+    given = bindings_of(target)
+    kept = [k for k, it in enumerate(target.iters) if it.kind == "S"]
+    each = target.replace(
+        iters=tuple(target.iters[k] for k in kept),
+        bindings=tuple(target.bindings[k] for k in kept),
+        where=conjoin(
+            [c for c in conjuncts(target.where) if int_names(subst(c, given)).isdisjoint(reduced)]
+        ),
+    )
+    bound = frozenset[str]().union(*(b.names for b in each.bindings))
+    gone = reduced | (shared - bound)
+    around = [s for s in path[:-1] if not (isinstance(s, For) and s.var in gone)]
+    return runs_through(p, (*around, each), 0)
 
 
 def _last(

@@ -60,7 +60,7 @@ from pliant.loop.rewrite import (
 from pliant.loop.stmt import Alloc, Block, Buffer, For, compact_strides, stored
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf
+from pliant.schedule.flow import Flow, bound_ends, invert_store, is_leaf, where_all
 from pliant.schedule.program import Program, primitive
 from pliant.schedule.set_scope import fits_registers
 from pliant.sym.expr import Int, const
@@ -179,11 +179,9 @@ def _is_last(name: str, gap: Int, facts: Facts) -> bool:
 def _in_bounds(
     a: Access, dropped: list[Expr], ranges: dict[str, Int], outside: Facts, inside: Facts
 ) -> bool:
-    facts = inside.copy()
-    for cond in a.where:
-        ends = bound_ends(cond) if cond not in dropped else None
-        if ends is not None:
-            facts.assume_le(*ends)
+    facts = where_all(inside, (c for c in a.where if c not in dropped))
+    if facts is None:
+        return True
     for d, extent in enumerate(a.buffer.shape):
         index = a.index(d)
         if index is None:

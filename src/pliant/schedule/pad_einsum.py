@@ -53,7 +53,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pliant.base.dtypes import i64
@@ -86,8 +86,8 @@ def pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> Program:
     made = list[Ref]()
     for old, shape in plan.reads.items():
         packed = enlarged(old.shape, shape, facts)
-        value = Load(old, whole(old))
-        fill = fill_nest(names, f"{old.name}_pad", packed, value, "scratch", pad=plan.pad)
+        value, pad = Load(old, whole(old)), plan.pads[old]
+        fill = fill_nest(names, f"{old.name}_pad", packed, value, "scratch", pad=pad)
         target = replace_loads(target, old, _elsewhere(fill.buffer))
         before.append(fill.nest)
         buffers.append(fill.buffer)
@@ -126,14 +126,15 @@ class _Plan:
     extents: dict[str, Int]  # of iterators
     reads: dict[Buffer, tuple[Int, ...]]  # with the shapes of their copies
     writes: dict[Buffer, tuple[Int, ...]]
-    pad: int | float
+    pads: dict[Buffer, int | float]  # what the copies of these hold around what is read
 
 
 def check_pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> _Plan:
     """The block is an update by a known combiner or reducer that starts itself, under no condition;
     its loops are its iterators, in serial. Where an iterator that is reduced over is beyond its
     extent, the block adds the identity if what it reads there is padding. It writes all of each
-    buffer, at its data parallel iterators. Shapes are known where the program begins."""
+    buffer, at its data parallel iterators, all that grow among them. Shapes are known where the
+    program begins."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("pad_einsum", f"block {block}", reason)
@@ -163,11 +164,11 @@ def check_pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> _Pla
         raise refuse("its extents are multiples already")
     writes = _written(p, path, update, extents, grown, refuse)
     over = [i.var for i in target.iters if i.kind == "R" and i.var in grown]
-    pad = _padding(target, update, over, facts, refuse)
+    pads = _padding(target, update, over, facts, refuse)
     reads = _read(target, update, extents, grown, facts, refuse)
     if varies((d for shape in (*reads.values(), *writes.values()) for d in shape), p):
         raise refuse("how large its operands are varies")
-    return _Plan(path, at, target, loops, extents, reads, writes, pad)
+    return _Plan(path, at, target, loops, extents, reads, writes, pads)
 
 
 def _own_loops(p: Program, path: tuple[Stmt, ...], refuse: Refuse) -> tuple[int, dict[str, str]]:
@@ -209,6 +210,10 @@ def _written(
     for place in update.places:
         if not writes_all(target, place.buffer, p.inside(path)):
             raise refuse(f"it does not write all of {place.buffer.name} at its iterators")
+        used = {n for i in place.indices if isinstance(i, Index) for n in i.int_.names}
+        for it in target.iters:
+            if it.kind == "S" and it.var in grown - used:
+                raise refuse(f"it would write {place.buffer.name} again along iterator {it.var}")
         shape = _reach(place, extents, grown, p.inside(path[:-1]), refuse)
         if shape != place.buffer.shape:
             found[place.buffer] = shape
@@ -263,23 +268,33 @@ def _larger(a: Int, b: Int, facts: Facts) -> Int:
 
 def _padding(
     target: Block, update: Update, over: Sequence[str], facts: Facts, refuse: Refuse
-) -> int | float:
-    """What the copies hold around what is read, so that nothing comes of it."""
+) -> dict[Buffer, int | float]:
+    """What the copies hold around what is read, so that nothing comes of it: for all of them the
+    same number, or each the identity of what is computed of it."""
     wanted = tuple(map(_literal, update.identity))
-    numbers = [0, *(v.value for v in update.identity if isinstance(v, Const))]
-    for number in dict.fromkeys(numbers):
-        if all(_beyond(target, update, r, number, facts) == wanted for r in over):
-            return number
+    sources = [[load.source for load in loads_of(v)] for v in update.values]
+    numbers = [_number(v) for v in update.identity]
+    buffers = list(dict.fromkeys(b for found in sources for b in found))
+    tried = [dict.fromkeys(buffers, x) for x in dict.fromkeys([0, *numbers])]
+    tried.append({b: x for found, x in zip(sources, numbers, strict=True) for b in found})
+    for pads in tried:
+        if all(_beyond(target, update, r, pads, facts) == wanted for r in over):
+            return pads
     name = next(
-        r for r in over if all(_beyond(target, update, r, x, facts) != wanted for x in numbers)
+        r for r in over if all(_beyond(target, update, r, x, facts) != wanted for x in tried)
     )
     raise refuse(f"beyond the extent of {name} it would reduce more than padding")
 
 
 def _beyond(
-    target: Block, update: Update, name: str, number: int | float, facts: Facts
+    target: Block,
+    update: Update,
+    name: str,
+    pads: Mapping[Buffer, int | float],
+    facts: Facts,
 ) -> tuple[Expr, ...]:
-    """What the block adds where the iterator is beyond its extent, if the padding is `number`."""
+    """What the block adds where the iterator is beyond its extent, with this padding; nothing where
+    a buffer cannot hold it."""
     (extent,) = [i.extent for i in target.iters if i.var == name]
 
     def visit(node: object) -> object:
@@ -290,14 +305,25 @@ def _beyond(
             isinstance(i, Index) and str(i.int_) == name and facts.equal(extent, d)
             for i, d in pairs
         )
-        return const(number, node.dtype) if padded else node
+        return literals[node.source] if padded else node
 
     try:
-        return tuple(_literal(simplify(transform(v, visit))) for v in update.values)
-    except ValueError:  # no such number of a load's type
+        literals = {b: const(x, b.dtype) for b, x in pads.items()}
+    except ValueError:
         return ()
+    return tuple(_literal(simplify(transform(v, visit))) for v in update.values)
 
 
 def _literal(x: Expr) -> Expr:
     """Numbers of type i64 in one form."""
     return as_expr(int(x.value)) if isinstance(x, Const) and x.dtype is i64 else x
+
+
+def _number(x: Expr) -> int | float:
+    """The value of an identity, where it is a number."""
+    match x:
+        case Const():
+            return x.value
+        case Index(i) if i.is_const:
+            return i.value
+    return 0

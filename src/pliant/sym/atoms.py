@@ -137,7 +137,7 @@ def divide(left: Monomial, right: Monomial) -> Monomial | None:
         return left
     if left is right:
         return ONE
-    if right.degree > left.degree:
+    if right.degree > left.degree or not right.names <= left.names:
         return None
     powers = dict(left.factors)
     for atom, power in right.factors:
@@ -162,7 +162,7 @@ def common(left: Monomial, right: Monomial) -> Monomial:
 def without_atom(mono: Monomial, atom: Atom) -> Monomial | None:
     """The monomial without one power of the atom, or None if it has none."""
     for at, (found, power) in enumerate(mono.factors):
-        if found == atom:
+        if found is atom or found == atom:
             kept = ((found, power - 1),) if power > 1 else ()
             return monomial(mono.factors[:at] + kept + mono.factors[at + 1 :])
     return None

@@ -202,8 +202,11 @@ def _subtractions(store: FactStore, x: Int, fact: Int) -> Iterator[_Step]:
         if mono is ONE:
             continue
         for term, have in signs.items():
+            # The numbers first: they refuse most pairs and cost next to nothing.
+            if have * coefficient <= 0 or have % coefficient:
+                continue
             over = divide(term, mono)
-            if over is None or have * coefficient <= 0 or have % coefficient:
+            if over is None:
                 continue
             factor = x.make({over: have // coefficient})
             low = interval(store, factor)[0]

@@ -14,6 +14,7 @@ SIZES = (
     {"t": 0, "b": 2, "h": 3},
     {"t": 4, "b": 0, "h": 3},
     {"t": 2, "b": 3, "h": 17},
+    {"t": 3, "b": 9, "h": 5},
 )
 FUNCTIONS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

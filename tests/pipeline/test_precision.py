@@ -1,0 +1,99 @@
+"""precision="bf16": factors of products are rounded once, everything else stays f32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant import UnsupportedError
+
+BF16 = 2.0**-8  # half a unit in the last place, relative
+
+
+class Attention(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.mT / 4, -1) @ v
+
+
+def _compiled(module: nn.Module, x: torch.Tensor) -> pliant.Compiled:
+    return pliant.compile(module, (x,), dynamic_shapes=({0: "n"},), precision="bf16")
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv", "transposed"])
+def test_one_product(kind: str) -> None:
+    """Each factor is off by 2**-8 of itself, sums are f32: a bound for every output."""
+    torch.manual_seed(0)
+    module, shape = {
+        "linear": (nn.Linear(37, 21), (37,)),
+        "conv": (nn.Conv2d(6, 9, 3, padding=1), (6, 8, 7)),
+        "transposed": (nn.ConvTranspose2d(6, 5, 4, stride=2), (6, 4, 5)),
+    }[kind]
+    f = _compiled(module.eval(), torch.randn(3, *shape))
+    exact = module.double()
+    for n in (1, 3, 13):
+        x = torch.randn(n, *shape)
+        with torch.no_grad():
+            want = exact(x.double())
+            sizes = torch.nn.utils.parameters_to_vector(exact.parameters()).clone()
+            for p in exact.parameters():
+                p.copy_(p.abs())
+            most = exact(x.double().abs())  # the sum of magnitudes
+            torch.nn.utils.vector_to_parameters(sizes, exact.parameters())
+        got = f(x)
+        assert got.dtype is torch.float32
+        assert ((got.double() - want).abs() <= (2 * BF16 + BF16**2 + 2.0**-16) * most).all()
+        assert not torch.equal(got.double(), want)
+
+
+def test_layers_store_halves_and_tell_their_accuracy(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 8)).eval()
+    x = torch.randn(5, 32)
+    f = _compiled(module, x)
+    text = f.explain()
+    assert "-> gelu_bf16[n, 48]" in text  # the cast is in the kernel of gelu
+    assert text.count("[map]") == 1 and "input_bf16[n, 32]" in text
+    stats = f.stats()
+    error = (f(x).double() - module.double()(x.double())).detach()
+    assert stats["max_abs[output]"] == pytest.approx(error.abs().max().item(), rel=1e-3)
+    assert 0 < float(stats["relative_l2[output]"] or 0) < 2 * BF16
+    f.save(tmp_path / "m.so")
+    g = pliant.load(tmp_path / "m.so")
+    assert g.stats()["max_abs[output]"] == stats["max_abs[output]"]
+    assert torch.equal(g(x), f(x))
+
+
+def test_attention_with_symbolic_sizes() -> None:
+    torch.manual_seed(0)
+    args = tuple(torch.randn(2, 7, 16) for _ in range(3))
+    shapes = tuple({0: "b", 1: "s"} for _ in range(3))
+    f = pliant.compile(Attention(), args, dynamic_shapes=shapes, precision="bf16")
+    assert "softmax_bf16" in f.explain()
+    for b, s in ((1, 1), (2, 7), (3, 17)):
+        q, k, v = (torch.randn(b, s, 16) for _ in range(3))
+        want = Attention()(q.double(), k.double(), v.double())
+        # scores are off by e, probabilities by e**2 - 1 of themselves, then two roundings more
+        e = 2.1 * BF16 * (q.double().abs() @ k.double().abs().mT / 4).amax(-1, keepdim=True)
+        bound = (torch.expm1(2 * e) * 1.02 + 2.1 * BF16) * v.abs().amax(-2, keepdim=True)
+        assert ((f(q, k, v).double() - want).abs() <= bound).all()
+
+
+def test_what_is_no_product_stays() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 6, 6)
+    module = nn.Conv2d(8, 8, 3, groups=8).eval()
+    f = _compiled(module, x)
+    assert "conv stays f32: no matrix product" in f.explain()
+    assert torch.equal(f(x), pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))(x))
+
+
+@pytest.mark.parametrize("word", ["int8", "fp8", ""])
+def test_other_words(word: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        pliant.compile(nn.Linear(2, 2), (torch.ones(1, 2),), precision=word)
+    said = f"precision={word!r} is not available; there are: None (as the model says), 'bf16'"
+    assert str(caught.value) == said

@@ -1,0 +1,244 @@
+"""Random steps that lead to primitives that are seldom legal by chance: they make what these want.
+
+Each is a list of steps, of which any may be refused; the last is the one that is meant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from pliant.ir.expr import Select
+from pliant.loop.regions import accesses
+from pliant.loop.stmt import Alloc, Block, Buffer, For, Seq, Store, statements
+from pliant.schedule.flow import Flow
+from pliant.schedule.program import Program
+from pliant.sym.expr import var
+
+Move = tuple[str, tuple[Any, ...], dict[str, Any]]
+Draw = Callable[[Any], Any]
+
+
+def pad_block(draw: Draw, p: Program) -> list[Move]:
+    """Copies with padding of all that a block uses, then whole tiles of one of its loops."""
+    blocks = [s for s in p.statements() if isinstance(s, Block) and any(_spatial(p, s))]
+    if not blocks:
+        return []
+    block = draw(st.sampled_from(blocks))
+    loop = draw(st.sampled_from(_spatial(p, block)))
+    extent = p.loop(loop).extent
+    sizes = [s for s in (4, 2, 3, 5) if not extent.is_const or extent.value % s] or [4]
+    size = draw(st.sampled_from(sizes))
+    mine = [a for a in accesses(block) if a.indices is not None]
+    made = [_move("cache_write", block.name)] if _written(p, block) - _own(p) else []
+    for name in dict.fromkeys(a.buffer.name for a in mine if not a.write):
+        at = [var(f"_{k}") for k in range(p.buffer(name).rank)]
+        if at and draw(st.integers(0, 7)):
+            tiles = (*(x // size for x in at), *(x % size for x in at))
+            made.append(_move("cache_read", block.name, name, layout=tiles, pad=0.0))
+    return [*made, _move("split", loop, size, tail="mask"), _move("pad_block", block.name)]
+
+
+def rolling_buffer(draw: Draw, p: Program) -> list[Move]:
+    """What a loop needs, computed in it; then in a ring."""
+    flow, found = Flow(p), list[tuple[str, str, str, int]]()
+    for buffer, maker, reader in _handed_on(p):
+        reads = [a for a in flow.of_block(reader) if a.buffer is buffer and not a.write]
+        loops = _spatial(p, p.block(reader))
+        for d in range(buffer.rank):
+            at = {x for a in reads if (x := a.index(d)) is not None}
+            along = [v for v in loops if any(v in x.names for x in at)]
+            if len(at) > 1 or any(len(x.names) > 1 for x in at):
+                found += [(buffer.name, maker, v, d) for v in along]
+    if not found:
+        return []
+    name, maker, loop, axis = draw(st.sampled_from(found))
+    first = [_move("compute_at", maker, loop)] if loop not in p.loops(maker) else []
+    return [*first, _move("rolling_buffer", name, axis)]
+
+
+def merge(draw: Draw, p: Program) -> list[Move]:
+    """Two loops that stand side by side, as long as each other."""
+    found = [
+        (a.var, b.var)
+        for s in p.statements()
+        if isinstance(s, Seq)
+        for k, a in enumerate(s.stmts)
+        for b in s.stmts[k + 1 :]
+        if isinstance(a, For) and isinstance(b, For) and a.extent is b.extent
+    ]
+    return [_move("merge", *draw(st.sampled_from(found)))] if found else []
+
+
+def fuse_reduction_epilogue(draw: Draw, p: Program) -> list[Move]:
+    """A reduction, and what is computed of it."""
+    found = [(m, r) for _, m, r in _handed_on(p) if any(i.kind == "R" for i in p.block(m).iters)]
+    at = draw(st.sampled_from(["after", "last"]))
+    return [_move("fuse_reduction_epilogue", *draw(st.sampled_from(found)), at=at)] if found else []
+
+
+def cache_inplace(draw: Draw, p: Program) -> list[Move]:
+    """What a block both reads and writes."""
+    found = [
+        (s.name, b.name)
+        for s in p.statements()
+        if isinstance(s, Block)
+        for b in dict.fromkeys(a.buffer for a in accesses(s) if a.write)
+        if any(a.buffer is b and not a.write for a in accesses(s))
+    ]
+    return [_move("cache_inplace", *draw(st.sampled_from(found)))] if found else []
+
+
+def decompose_padding(draw: Draw, p: Program) -> list[Move]:
+    """A block that stores a choice; a padded copy is one."""
+    blocks = [s for s in p.statements() if isinstance(s, Block)]
+    found = [
+        s.name for s in blocks if isinstance(s.body, Store) and isinstance(s.body.value, Select)
+    ]
+    found = [name for name in found if p.loops(name)]
+    if found and draw(st.booleans()):
+        name = draw(st.sampled_from(found))
+        return [_move("decompose_padding", name, draw(st.sampled_from(p.loops(name))))]
+    pairs = [(s.name, a.buffer.name) for s in blocks for a in accesses(s) if a.buffer.rank]
+    if not pairs:
+        return []
+    block, name = draw(st.sampled_from(pairs))
+    at = [var(f"_{k}") for k in range(p.buffer(name).rank)]
+    copy = p.names().buffer(f"{name}_cache")
+    loop = p.names().variable(f"{copy}_{draw(st.integers(0, len(at)))}")
+    return [
+        _move("cache_read", block, name, layout=(*at[:-1], at[-1] // 4, at[-1] % 4), pad=0.0),
+        _move("decompose_padding", copy, loop),
+    ]
+
+
+def cache_index(draw: Draw, p: Program) -> list[Move]:
+    """What a block reads at one place, under two loops or more."""
+    found = list[tuple[str, str]]()
+    for s in p.statements():
+        if isinstance(s, Block) and len(p.loops(s.name)) > 1:
+            reads = Counter(a.buffer.name for a in accesses(s) if not a.write)
+            found += [(s.name, name) for name, count in reads.items() if count == 1]
+    if not found:
+        return []
+    block, name = draw(st.sampled_from(found))
+    loops = p.loops(block)
+    first, along = draw(st.integers(0, len(loops) - 2)), loops[-1]
+    inner = tuple(draw(st.permutations(loops[first + 1 : -1])))
+    return [_move("cache_index", block, name, loops[first], along, inner)]
+
+
+def pad_einsum(draw: Draw, p: Program) -> list[Move]:
+    """A reduction, to multiples of small numbers."""
+    found = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
+    if not found:
+        return []
+    block = draw(st.sampled_from(found))
+    steps = tuple(draw(st.sampled_from([1, 2, 4])) for _ in block.iters)
+    return [_move("pad_einsum", block.name, steps)]
+
+
+def set_scope(draw: Draw, p: Program) -> list[Move]:
+    """Another memory for a buffer of the function's own."""
+    own = sorted(b.name for b in _own(p))
+    scopes = ["register", "scratch", "local", "shared", "warp", "global"]
+    name, scope = draw(st.sampled_from(own or [""])), draw(st.sampled_from(scopes))
+    return [_move("set_scope", name, scope)] if own else []
+
+
+def reverse_compute_at(draw: Draw, p: Program) -> list[Move]:
+    """A block to a loop in which something is made that it reads."""
+    pairs = [
+        (m, r)
+        for _, m, r in _handed_on(p)
+        if set(p.loops(m)) - set(p.loops(r)) and all(i.kind == "S" for i in p.block(r).iters)
+    ]
+    if not pairs:
+        return []
+    maker, reader = draw(st.sampled_from(pairs))
+    outside = [x for x in p.loops(maker) if x not in p.loops(reader)]
+    return [_move("reverse_compute_at", reader, draw(st.sampled_from(outside)))]
+
+
+def store_in(draw: Draw, p: Program) -> list[Move]:
+    """A buffer into another of its shape and type, which a reader of it writes."""
+    read = {a.buffer for a in accesses(p.function.body) if not a.write}
+    pairs = [
+        (b.name, new.name)
+        for b, _, reader in _handed_on(p)
+        for new in sorted(_written(p, p.block(reader)), key=lambda x: x.name)
+        if new not in read and (new.shape, new.dtype) == (b.shape, b.dtype)
+    ]
+    return [_move("store_in", *draw(st.sampled_from(pairs)))] if pairs else []
+
+
+def unannotate(draw: Draw, p: Program) -> list[Move]:
+    """A note there is, or was just made."""
+    places = [s for s in p.statements() if isinstance(s, For | Block)]
+    found = [(_name(s), k) for s in places for k, _ in s.notes]
+    if found and draw(st.booleans()):
+        return [_move("unannotate", *draw(st.sampled_from(found)))]
+    if not places:
+        return []
+    place = _name(draw(st.sampled_from(places)))
+    return [_move("annotate", place, "passing", 1), _move("unannotate", place, "passing")]
+
+
+LEADS: Final = {
+    f.__name__: f
+    for f in (
+        cache_index,
+        cache_inplace,
+        decompose_padding,
+        fuse_reduction_epilogue,
+        merge,
+        pad_block,
+        pad_einsum,
+        reverse_compute_at,
+        rolling_buffer,
+        set_scope,
+        store_in,
+        unannotate,
+    )
+}
+
+
+def _move(name: str, *args: Any, **options: Any) -> Move:
+    return name, args, options
+
+
+def _name(s: For | Block) -> str:
+    return s.var if isinstance(s, For) else s.name
+
+
+def _own(p: Program) -> set[Buffer]:
+    return {s.buffer for s in p.statements() if isinstance(s, Alloc)}
+
+
+def _written(p: Program, block: Block) -> set[Buffer]:
+    return {p.buffer(name) for name in p.written(block.name)}
+
+
+def _spatial(p: Program, block: Block) -> list[str]:
+    """The block's loops that its data parallel iterators are bound to."""
+    pairs = zip(block.iters, block.bindings, strict=True)
+    names = {n for i, b in pairs if i.kind == "S" for n in b.names}
+    return [x for x in p.loops(block.name) if x in names]
+
+
+def _handed_on(p: Program) -> list[tuple[Buffer, str, str]]:
+    """(buffer, block that writes it, another that reads it) of the function's own buffers."""
+    own = _own(p)
+    blocks = [s for s in statements(p.function.body) if isinstance(s, Block)]
+    uses = {b.name: [a for a in accesses(b) if a.buffer in own] for b in blocks}
+    return [
+        (b, maker, reader)
+        for maker in uses
+        for reader in uses
+        if maker != reader
+        for b in dict.fromkeys(a.buffer for a in uses[maker] if a.write)
+        if any(a.buffer is b and not a.write for a in uses[reader])
+    ]
