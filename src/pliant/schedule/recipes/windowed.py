@@ -12,12 +12,14 @@ Depthwise convolutions and pools.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from pliant.ir.expr import loads_of
+from pliant.ir.expr import Expr, Index, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.schedule.loop_partition import inner_part
+from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, localize, work_of
 from pliant.schedule.recipes.start import start
@@ -31,7 +33,8 @@ WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
-    """Whether the window's innermost axis slides along the rows, and no channel reads another's."""
+    """Whether the window's innermost axis slides along the rows over one operand, the columns of
+    a row share another, and no channel reads another's."""
     tensor = spec.members[0][1]
     if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
         return False
@@ -44,9 +47,16 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
         return False
     if channel.extent.is_const and channel.extent.value < lanes * WIDE:
         return False
-    indices = [i.names for x in loads_of(tensor.body) for i in x.indices]
+    operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
+    indices = [names for operand in operands for names in operand]
     slides = any({row.var, window[-1]} <= names for names in indices)
-    return slides and not any(channel.var in names and names & set(window) for names in indices)
+    shared = any(all(row.var not in names for names in operand) for operand in operands)
+    apart = not any(channel.var in names and names & set(window) for names in indices)
+    return slides and shared and apart
+
+
+def _names(index: Expr) -> frozenset[str]:
+    return index.int_.names if isinstance(index, Index) else frozenset()
 
 
 def windowed_recipe(spec: Spec, lanes: int) -> Program:
@@ -62,17 +72,18 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     *outer, row, channel = loops
     work = work * p.loop(row).extent * p.loop(channel).extent
     p = p.sample_categorical("columns", COLUMNS, default=COLUMN_TILE)
-    p = p.sample_categorical("registers", WIDTHS, default=WIDE)
-    columns, registers = p.numbers
-    p = p.split(row, columns)
+    p = p.split(row, p.numbers[0])
     tiles, column = p.made
-    p = p.split(channel, registers * lanes)
+    p = p.sample_categorical("registers", WIDTHS, default=WIDE)
+    p = p.split(channel, p.numbers[0] * lanes)
     blocks, lane = p.made
     p = p.reorder(tiles, blocks, column, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
-    p = p.vectorize(lane).unroll(column)
-    p = p.loop_partition(blocks, inner_part(p, blocks)[1])
-    p = p.loop_partition(tiles, *inner_part(p, tiles))
+    p, middle, edges = _inner(p, tiles)
+    for part in middle:
+        p = _in_registers(p, part)
+    for part in edges:
+        p = _column_by_column(p, part, len(tensor.reduce_axes))
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
@@ -92,11 +103,55 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     ordered = [x for d in spec.order for x in tile if x in bound[d].names]
     p = p.reorder(*window, *ordered)
     p = p.decompose_reduction(anchor, window[0])
-    (start_block,) = p.made
     for buffer in p.written(anchor):
         p = p.transform_layout(buffer, tuple(var(f"_{d}") for d in spec.order))
         p = p.shrink_buffer(buffer)
-    for block in (anchor, str(start_block)):
-        *_, column, lane = p.loops(block)
+    return p
+
+
+def _inner(p: Program, loop: str) -> tuple[Program, list[str], list[str]]:
+    """The loop in parts: those without the conditions that hold in the middle, and the others."""
+    extent = p.loop(loop).extent
+    first, end = inner_part(p, loop)
+    if first == end:
+        return p, [], [loop]
+    points = [x for x in (first, end) if x not in (as_int(0), extent)]
+    if not points:
+        return p, [loop], []
+    p = p.loop_partition(loop, *points)
+    parts = [loop, *map(str, p.made)]
+    middle = parts.pop(int(first in points))
+    return p, [middle], parts
+
+
+def _in_registers(p: Program, tiles: str) -> Program:
+    """Each tile of sums at once; whole blocks of channels, then one more under a mask."""
+    first, update, *_ = _blocks(p, tiles)
+    p, _, _ = _inner(p, p.loops(first)[-3])
+    depth = len(p.loops(update))
+    for block in _blocks(p, tiles):
+        *_, slid, column, lane = p.loops(block)
         p = p.vectorize(lane).unroll(column)
-    return p.unroll(window[-1])
+        if len(p.loops(block)) == depth:
+            p = p.unroll(slid)
+    return p
+
+
+def _column_by_column(p: Program, tiles: str, window: int) -> Program:
+    """One column's sums after another's: there are few, and each has conditions of its own."""
+    first, update, *_ = nest = _blocks(p, tiles)
+    *around, column, lane = p.loops(update)
+    p = p.reorder(column, *around[-window:], lane)
+    at = len(p.loops(first)) - 2
+    for block in nest[1:]:
+        p = p.merge(p.loops(first)[at], p.loops(block)[at])
+    for buffer in p.written(update):
+        p = p.shrink_buffer(buffer)
+    for block in nest:
+        p = p.vectorize(p.loops(block)[-1])
+    return p
+
+
+def _blocks(p: Program, loop: str) -> list[str]:
+    """The blocks below: a start of sums, their updates, their uses."""
+    return [b.name for b in blocks_in(p.loop(loop))]
