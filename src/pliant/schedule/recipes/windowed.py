@@ -6,13 +6,13 @@
             the window's columns, and those of the tile, are unrolled: what neighbours share of the
             input, and the weights, are loaded once for the tile
 
-The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels.
-Depthwise convolutions and pools.
+The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels;
+those at its ends, where the window is partly outside, do one column after another. For depthwise
+convolutions: where neighbours share nothing (pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pliant.ir.expr import Expr, Index, loads_of
@@ -25,10 +25,8 @@ from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, l
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import as_int, var
 
-COLUMNS: Final = (2, 4, 8)
-WIDTHS: Final = (1, 2, 4)  # registers of a block of channels
 COLUMN_TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
-WIDE: Final = 2
+WIDE: Final = 2  # registers of a block of channels
 WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
 
 
@@ -71,11 +69,9 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
     *outer, row, channel = loops
     work = work * p.loop(row).extent * p.loop(channel).extent
-    p = p.sample_categorical("columns", COLUMNS, default=COLUMN_TILE)
-    p = p.split(row, p.numbers[0])
+    p = p.split(row, COLUMN_TILE)
     tiles, column = p.made
-    p = p.sample_categorical("registers", WIDTHS, default=WIDE)
-    p = p.split(channel, p.numbers[0] * lanes)
+    p = p.split(channel, WIDE * lanes)
     blocks, lane = p.made
     p = p.reorder(tiles, blocks, column, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
