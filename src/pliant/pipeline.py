@@ -37,8 +37,8 @@ from pliant.codegen.build import (
     build_host,
     build_kernel,
     build_micro_kernel,
-    factor_groups,
     kernel_program,
+    target_factors,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
@@ -56,6 +56,7 @@ from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
+from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
 from pliant.runtime.accuracy import accuracy
@@ -150,6 +151,8 @@ def compile(
                 imported, chosen_programs(programs, operators, t, numerics), operators,
                 check_programs or settings().check,
             )  # fmt: skip
+        if numerics == "fast":
+            imported = replace(imported, function=reassociate(imported.function, operators))
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,
@@ -234,7 +237,7 @@ def compile_imported(
     report("lower", 0, 1)
     split = lower_function(
         imported.function, operators, mk.columns, constant_extents=constant_extents,
-        groups=factor_groups(t, numerics), numerics=numerics, watch=watch,
+        factors=target_factors(t, numerics), numerics=numerics, watch=watch,
     )  # fmt: skip
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]
