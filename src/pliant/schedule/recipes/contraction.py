@@ -112,5 +112,5 @@ def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
     is left in an address."""
     for extent in reversed(extents[1:]):
         p = p.split(loop, extent, tail="exact")
-        loop, _ = p.made
+        loop = LoopRef(p.made[0])
     return p
