@@ -101,14 +101,15 @@ def _apart(
     s.types[inner] = Input(inner, tensor.dtype, tensor.shape)
     here = Load(s.types[inner], tuple(Index(var(a.var)) for a in tensor.axes))
     summed = Compute(tensor.label, tensor.axes, body)
-    scaled: Expr = Binary(how.op, here, how.b)
+    factor: Expr = how.b
     some = [
         Binary("lt", Index(as_int(0)), Index(a.extent))
         for a in tensor.reduce_axes
         if not s.facts.positive(a.extent)
     ]
     if some:  # the sum of nothing is 0, whatever the factor
-        scaled = Select(all_of(some), scaled, const(0.0, tensor.dtype))
+        factor = Select(all_of(some), factor, const(1.0, factor.dtype))
+    scaled = Binary(how.op, here, factor)
     return (
         Stage(inner, summed, stage.op, stage.spans),
         replace(stage, tensor=tensor.replace(body=scaled)),

@@ -29,7 +29,7 @@ from pliant.lower.pack import Plan
 from pliant.schedule.arrange import Arranged, Rows, arrange, rows_by_table
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
-from pliant.schedule.recipes.nests import grain, inline_maps
+from pliant.schedule.recipes.nests import LARGE, grain, inline_maps
 from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
@@ -95,10 +95,10 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     if parts.rows:
         p, row = _merged(p, [loops[name][0] for name in parts.rows])
         over = {n: LoopRef(loops[n][1]) for n in parts.rows if len(loops[n]) > 1}
-        p = passes(p, group, over, lanes)
+        p, _ = passes(p, group, over, lanes)
         for name in p.allocated:
             p = p.shrink_buffer(name)
-        p = in_vectors(p, p.innermost(row), lanes)
+        p = in_vectors(p, p.innermost(row), lanes, LARGE)
     # Rows begin in different sets of the first-level cache, so that a tile's fit into it.
     p = p.storage_align(parts.weights, p.buffer(parts.weights).rank - 2, 2 * lanes, lanes)
 
