@@ -12,6 +12,7 @@ over all panels. Rows are shared out evenly: 16 rows are two tiles of 8, not 14 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pliant.ir.expr import loads_of
@@ -19,10 +20,11 @@ from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
-from pliant.schedule.program import Program
+from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
+from pliant.sym.expr import Int
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 SHARE: Final = 8  # of them without tuning
@@ -42,7 +44,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
     p, nest = arrange(
-        p, anchor, tile_product(mm.columns, mm.a), plan.groups(names),
+        p, anchor, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
         [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
     store, product = nest.store, nest.product
@@ -110,5 +112,5 @@ def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
     is left in an address."""
     for extent in reversed(extents[1:]):
         p = p.split(loop, extent, tail="exact")
-        loop, _ = p.made
+        loop = LoopRef(p.made[0])
     return p
