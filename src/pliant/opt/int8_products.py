@@ -173,7 +173,8 @@ class Int8Products(Narrowing):
         def number(*i: Int) -> Expr:
             place = _along(i, kept)
             steps: Expr = Unary("round", x[i] / by[place])
-            return (steps + start[place].cast(f32)).cast(u8)
+            total: Expr = steps + start[place].cast(f32)
+            return total.cast(u8)
 
         read |= {zero.name: zero}
         made = self.bind(f"{value.name}_u8", compute(x.shape, number), read, "quantize")

@@ -16,6 +16,7 @@ from pliant.schedule.recipes.nests import LARGE
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe
+from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
 
 def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) -> Program:
@@ -47,6 +48,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Progr
         case "row":
             return row_recipe(spec, lanes, large)
         case "reduction":
+            if is_windowed(spec, lanes):
+                return windowed_recipe(spec, lanes)
             return reduction_recipe(spec, lanes, large)
         case "contraction":
             return contraction_recipe(spec, mm)

@@ -4,8 +4,8 @@
     the innermost in wide vectors (several registers share the loops' overhead), then narrow ones
     the others, fused, shared between threads
 
-Pools and depthwise convolutions with channels innermost, reductions over leading dimensions,
-products of types that have no micro-kernel.
+Pools with channels innermost, depthwise convolutions along other dimensions, reductions over
+leading dimensions, products of types that have no micro-kernel.
 """
 
 from __future__ import annotations

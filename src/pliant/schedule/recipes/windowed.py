@@ -1,0 +1,153 @@
+"""A reduction over a window that slides along the rows, channels innermost: tiles of registers.
+
+    loops over all but a row, shared between threads
+        columns in tiles, channels in blocks of a few vectors
+            a tile of accumulators starts; each element of the window updates all of it; it is used
+            the window's columns, and those of the tile, are unrolled: what neighbours share of the
+            input, and the weights, are loaded once for the tile
+
+The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels;
+those at its ends, where the window is partly outside, do one column after another. For depthwise
+convolutions: where neighbours share nothing (pools), `reduction` is as fast.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.ir.expr import Expr, Index, loads_of
+from pliant.ir.tensor import Compute
+from pliant.lower.canonical import Spec
+from pliant.schedule.loop_partition import inner_part
+from pliant.schedule.nest import blocks_in
+from pliant.schedule.program import Program
+from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, localize, work_of
+from pliant.schedule.recipes.start import start
+from pliant.sym.expr import as_int, var
+
+COLUMN_TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
+WIDE: Final = 2  # registers of a block of channels
+WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
+
+
+def is_windowed(spec: Spec, lanes: int) -> bool:
+    """Whether the window's innermost axis slides along the rows over one operand, the columns of
+    a row share another, and no channel reads another's."""
+    tensor = spec.members[0][1]
+    if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
+        return False
+    row, channel = (tensor.axes[d] for d in spec.order[-2:])
+    window = [a.var for a in tensor.reduce_axes]
+    column = tensor.reduce_axes[-1].extent
+    if not column.is_const or not 1 < column.value <= WIDEST_WINDOW:
+        return False
+    if row.extent.is_const and row.extent.value < COLUMN_TILE:
+        return False
+    if channel.extent.is_const and channel.extent.value < lanes * WIDE:
+        return False
+    operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
+    indices = [names for operand in operands for names in operand]
+    slides = any({row.var, window[-1]} <= names for names in indices)
+    shared = any(all(row.var not in names for names in operand) for operand in operands)
+    apart = not any(channel.var in names and names & set(window) for names in indices)
+    return slides and shared and apart
+
+
+def _names(index: Expr) -> frozenset[str]:
+    return index.int_.names if isinstance(index, Index) else frozenset()
+
+
+def windowed_recipe(spec: Spec, lanes: int) -> Program:
+    """A schedule for a windowed reduction and the maps that follow it."""
+    anchor, tensor = spec.members[0]
+    assert isinstance(tensor, Compute)
+    p, stored = localize(start(spec), anchor)
+    p = inline_maps(p, spec, [n for n, _ in spec.members[1:]])
+    work = as_int(work_of(p, [anchor]))
+    for axis in tensor.reduce_axes:
+        work = work * axis.extent
+    p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
+    *outer, row, channel = loops
+    work = work * p.loop(row).extent * p.loop(channel).extent
+    p = p.split(row, COLUMN_TILE)
+    tiles, column = p.made
+    p = p.split(channel, WIDE * lanes)
+    blocks, lane = p.made
+    p = p.reorder(tiles, blocks, column, lane)
+    p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
+    p, middle, edges = _inner(p, tiles)
+    for part in middle:
+        p = _in_registers(p, part)
+    for part in edges:
+        p = _column_by_column(p, part, len(tensor.reduce_axes))
+    if len(outer) > 1:
+        p = p.fuse(*outer)
+        outer = list(p.made)
+    return p.parallel(outer[0], grain=grain(work))
+
+
+def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
+    """The reduction's own loops within `inside`: the window's outermost, then the tile's in the
+    order of memory; so lie the sums, too."""
+    anchor, tensor = spec.members[0]
+    assert isinstance(tensor, Compute)
+    around = p.loops(anchor)
+    names = around[around.index(inside) + 1 :]
+    count = len(tensor.reduce_axes)
+    window, tile = names[-count:], names[:-count]
+    bound = p.block(anchor).bindings
+    ordered = [x for d in spec.order for x in tile if x in bound[d].names]
+    p = p.reorder(*window, *ordered)
+    p = p.decompose_reduction(anchor, window[0])
+    for buffer in p.written(anchor):
+        p = p.transform_layout(buffer, tuple(var(f"_{d}") for d in spec.order))
+        p = p.shrink_buffer(buffer)
+    return p
+
+
+def _inner(p: Program, loop: str) -> tuple[Program, list[str], list[str]]:
+    """The loop in parts: those without the conditions that hold in the middle, and the others."""
+    extent = p.loop(loop).extent
+    first, end = inner_part(p, loop)
+    if first == end:
+        return p, [], [loop]
+    points = [x for x in (first, end) if x not in (as_int(0), extent)]
+    if not points:
+        return p, [loop], []
+    p = p.loop_partition(loop, *points)
+    parts = [loop, *map(str, p.made)]
+    middle = parts.pop(int(first in points))
+    return p, [middle], parts
+
+
+def _in_registers(p: Program, tiles: str) -> Program:
+    """Each tile of sums at once; whole blocks of channels, then one more under a mask."""
+    first, update, *_ = _blocks(p, tiles)
+    p, _, _ = _inner(p, p.loops(first)[-3])
+    depth = len(p.loops(update))
+    for block in _blocks(p, tiles):
+        *_, slid, column, lane = p.loops(block)
+        p = p.vectorize(lane).unroll(column)
+        if len(p.loops(block)) == depth:
+            p = p.unroll(slid)
+    return p
+
+
+def _column_by_column(p: Program, tiles: str, window: int) -> Program:
+    """One column's sums after another's: there are few, and each has conditions of its own."""
+    first, update, *_ = nest = _blocks(p, tiles)
+    *around, column, lane = p.loops(update)
+    p = p.reorder(column, *around[-window:], lane)
+    at = len(p.loops(first)) - 2
+    for block in nest[1:]:
+        p = p.merge(p.loops(first)[at], p.loops(block)[at])
+    for buffer in p.written(update):
+        p = p.shrink_buffer(buffer)
+    for block in nest:
+        p = p.vectorize(p.loops(block)[-1])
+    return p
+
+
+def _blocks(p: Program, loop: str) -> list[str]:
+    """The blocks below: a start of sums, their updates, their uses."""
+    return [b.name for b in blocks_in(p.loop(loop))]

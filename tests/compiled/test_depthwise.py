@@ -1,0 +1,76 @@
+"""Depthwise convolutions with channels innermost, against torch at every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from tests.compiled.torch_cases import tensor
+from tests.frontend.torch.running import assert_same
+
+SIZES = ((1, 1), (3, 2), (5, 7), (8, 16), (17, 33))
+
+
+def model(channels: int, outputs: int, **options: Any) -> nn.Module:
+    """One between two products: these want channels innermost."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(channels, outputs, groups=channels, **options)
+    return nn.Sequential(nn.Conv2d(3, channels, 1), conv, nn.ReLU6(), nn.Conv2d(outputs, 3, 1))
+
+
+def check(module: nn.Module, sizes: Any = SIZES) -> None:
+    """The same as torch at all sizes, from one compilation."""
+    dims = {0: "n", 2: "h", 3: "w"}
+    module.eval()
+    f = pliant.compile(module, (tensor(2, 3, 20, 21),), dynamic_shapes=(dims,))
+    for n in (0, 1, 3):
+        for size in sizes:
+            x = tensor(n, 3, *size)
+            with torch.no_grad():
+                assert_same(f(x), module(x), tolerance=1e-4)
+    assert f.stats()["compiles"] == 1
+
+
+@pytest.mark.parametrize("channels", [33, 64, 80])
+@pytest.mark.parametrize("options", [
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": 3, "padding": 1, "stride": 2},
+    {"kernel_size": 5, "padding": 2, "stride": (1, 2)},
+    {"kernel_size": 7, "padding": 3},
+    {"kernel_size": 3, "padding": (2, 3), "dilation": (2, 3)},
+    {"kernel_size": (1, 3), "padding": (0, 5), "bias": False},
+], ids=str)  # fmt: skip
+def test_sizes(channels: int, options: dict[str, Any]) -> None:
+    check(model(channels, channels, **options))
+
+
+def test_without_padding() -> None:
+    module = model(48, 48, kernel_size=3, stride=2)
+    check(module, [s for s in SIZES if min(s) >= 3])
+
+
+def test_several_outputs_a_channel() -> None:
+    check(model(40, 80, kernel_size=3, padding=1))
+
+
+@pytest.mark.parametrize("width", [4, 7, 14, 30])
+def test_constant_rows(width: int) -> None:
+    module = model(64, 64, kernel_size=3, padding=1).eval()
+    f = pliant.compile(module, (tensor(2, 3, 9, width),), dynamic_shapes=({0: "n"},))
+    for n in (0, 1, 2):
+        x = tensor(n, 3, 9, width)
+        with torch.no_grad():
+            assert_same(f(x), module(x), tolerance=1e-4)
+
+
+def test_what_is_not_a_number_stays_where_it_is() -> None:
+    module = nn.Sequential(nn.Conv2d(64, 64, 1), nn.Conv2d(64, 64, 3, 1, 1, groups=64), nn.Tanh())
+    f = pliant.compile(module.eval(), (tensor(1, 64, 11, 13),), dynamic_shapes=({2: "h", 3: "w"},))
+    x = tensor(1, 64, 11, 13)
+    x[0, :, 5, 6] = float("nan")
+    with torch.no_grad():
+        assert torch.equal(f(x).isnan(), module(x).isnan())

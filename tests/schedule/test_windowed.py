@@ -1,0 +1,80 @@
+"""Depthwise convolutions by their recipe: what it takes, and that it keeps the meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pliant.frontend.select import Request, import_model
+from pliant.lower.canonical import Spec
+from pliant.lower.function import lower_function
+from pliant.ops.table import OPERATORS
+from pliant.schedule.recipes.start import start
+from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
+from tests.schedule.programs import same
+
+LANES = 2
+
+
+def depthwise(rank: int = 2, channels: int = 40, **options: Any) -> nn.Module:
+    conv = nn.Conv1d if rank == 1 else nn.Conv2d
+    return conv(channels, channels, groups=channels, **{"kernel_size": 3} | options)
+
+
+def spec_of(between: nn.Module, rank: int = 2, *, fixed: bool = False) -> Spec:
+    """The reduction of a module between two products, which want channels innermost."""
+    pointwise = nn.Conv1d if rank == 1 else nn.Conv2d
+    module = nn.Sequential(pointwise(40, 40, 1), between, pointwise(40, 40, 1))
+    x = torch.ones(2, 40, *(20, 21)[:rank])
+    dynamic: Any = ({0: "n"} | {2 + d: f"d{d}" for d in range(rank)},)
+    request = Request(module.eval(), (x,), None, ({},) if fixed else dynamic)
+    imported = import_model(request, OPERATORS)
+    lowered = lower_function(imported.function, OPERATORS, 32, constant_extents=fixed)
+    return next(x.spec for _, x in lowered.main.launches if x.spec.kind == "reduction")
+
+
+def places_of(width: int, options: dict[str, Any]) -> tuple[int, int]:
+    """How many places a window of 3 by 3 has along the axes of an image that is 5 high."""
+    reach = 1 + 2 * options.get("dilation", 1) - 2 * options.get("padding", 0)
+    high, wide = ((size - reach) // options.get("stride", 1) + 1 for size in (5, width))
+    return high, wide
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "padded": {"padding": 1},
+    "bare": {},
+    "strided": {"padding": 1, "stride": 2},
+    "dilated": {"padding": 2, "dilation": 2},
+    "more than the kernel": {"padding": 4},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_keeps_the_meaning(name: str) -> None:
+    options = OPTIONS[name]
+    spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()))
+    assert is_windowed(spec, LANES)
+    p = windowed_recipe(spec, LANES)
+    cases = [(6, 4), (14, 5)]
+    same(start(spec), p, [sizes_of(spec, c, size, places_of(size, options)) for size, c in cases])
+
+
+def sizes_of(spec: Spec, channels: int, width: int, places: tuple[int, int]) -> list[int]:
+    """The kernel's sizes for one image, in order."""
+    image, result = spec.inputs[0].shape, spec.members[-1][1].shape
+    values = (1, channels, 5, width, 1, channels, *places)
+    known = {str(e): v for e, v in zip((*image, *result), values, strict=True)}
+    return [known[name] for name in spec.sizes]
+
+
+@pytest.mark.parametrize("module", [
+    nn.MaxPool2d(3, 1, 1),  # neighbours share nothing
+    nn.AvgPool2d(3, 2, 1),
+    depthwise(kernel_size=(3, 1)),  # no window along the rows
+    depthwise(kernel_size=(1, 9), padding=(0, 4)),  # a wide one
+])  # fmt: skip
+def test_others_are_left(module: nn.Module) -> None:
+    assert not is_windowed(spec_of(module), LANES)
