@@ -50,3 +50,22 @@ def test_unit_dimensions(case: str) -> None:
 def test_a_norm_is_one_kernel() -> None:
     f = pliant.compile(Apply(rms), (tensor(3, 4, 6),), dynamic_shapes=(({0: "a", 2: "c"},),))
     assert f.stats()["kernels"] == 1
+
+
+ONE: dict[str, tuple[Callable[..., Any], int]] = {
+    "softmax": (lambda x: x.softmax(-1), 1),
+    "rows": (lambda x: rms(x * 2), 1),
+    "an operand of one": (lambda x: (x.sum(2, keepdim=True) - x) * x[:, :1, :1], 1),
+    "after a product": (lambda x: ((x @ x.mT) * 2).softmax(-1), 3),
+}
+
+
+@pytest.mark.parametrize("case", ONE)
+def test_a_batch_of_one_is_a_dimension_like_others(case: str) -> None:
+    """Its index can only be 0, which must not hide that a kernel's stages go over one space."""
+    fn, kernels = ONE[case]
+    f = pliant.compile(Apply(fn), (tensor(1, 4, 6),), dynamic_shapes=(({1: "b", 2: "c"},),))
+    assert f.stats()["kernels"] <= kernels
+    for shape in ((1, 4, 6), (1, 1, 1), (1, 7, 33), (1, 0, 5)):
+        x = tensor(*shape)
+        torch.testing.assert_close(f(x), fn(x), rtol=1e-4, atol=1e-5, equal_nan=True)
