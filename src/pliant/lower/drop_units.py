@@ -4,9 +4,9 @@
     s[i, 1] = rsqrt(m[i, 0])           ->       s[i] = rsqrt(m[i])
     y[i, j] = x[i, j] * s[i, 0]                 y[i, j] = x[i, j] * s[i]
 
-The maps over such values follow. A dimension that merely has one element, such as a batch of one, is
-read through its axis, so it stays where it is in the reduction and in what the rows are of. Results, and what something other than a comprehension reads, keep
-their dimensions, and so do products: theirs say which way an image lies.
+The maps over such values follow. A dimension that merely has one element, such as a batch of one,
+is read through its axis, so it stays. Results, and what something other than a comprehension reads,
+keep their dimensions, and so do products: theirs say which way an image lies.
 """
 
 from __future__ import annotations
