@@ -62,7 +62,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
     (panels,) = p.numbers
-    total = p.loop(rows).extent
+    total, wide = p.loop(rows).extent, p.loop(columns).extent != 1
     even = ceildiv(total, maximum(ceildiv(total, most_rows), 1))
     height = minimum(maximum(even, 1), most_rows)
     least, most = p.facts.bounds(p.decided(height))
@@ -97,7 +97,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
-    for name in outputs:
+    for name in outputs if wide else ():  # one column has no loop
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
         p = p.vectorize(lanes).unroll(vectors)
