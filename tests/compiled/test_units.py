@@ -76,7 +76,7 @@ VECTORS: dict[str, Layer] = {
     "one row": (torch.nn.Linear(20, 40), (1, 20), ["contraction"]),
     "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["reduction"]),
     "one pixel": (torch.nn.Conv2d(20, 40, 1), (1, 20, 1, 1), ["contraction"]),
-    "one channel": (torch.nn.Conv2d(20, 1, 1), (1, 20, 5, 3), ["reduction"]),
+    "one channel": (torch.nn.Conv2d(20, 1, 1, bias=False), (1, 20, 5, 3), ["reduction"]),
     "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["reduction"]),
 }
 
