@@ -9,8 +9,9 @@ Names load on first use, so that `import pliant` is quick and loading an artifac
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final
+
+from pliant.base.load import load_module
 
 if TYPE_CHECKING:
     from pliant.base.errors import (
@@ -49,9 +50,9 @@ _HOME: Final = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return importlib.import_module("pliant.version").VERSION
+        return load_module("pliant.version").VERSION
     if name not in _HOME:
         raise AttributeError(f"module 'pliant' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(load_module(_HOME[name]), name)
     globals()[name] = value
     return value

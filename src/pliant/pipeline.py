@@ -56,6 +56,7 @@ from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
+from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
 from pliant.runtime.accuracy import accuracy
@@ -150,6 +151,8 @@ def compile(
                 imported, chosen_programs(programs, operators, t, numerics), operators,
                 check_programs or settings().check,
             )  # fmt: skip
+        if numerics == "fast":
+            imported = replace(imported, function=reassociate(imported.function, operators))
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,

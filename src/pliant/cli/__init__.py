@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import signal
 import sys
 import traceback
@@ -20,6 +19,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from pliant.base.errors import PliantError
+from pliant.base.load import load_module
 from pliant.base.settings import settings
 
 __all__ = ["COMMANDS", "main"]
@@ -71,7 +71,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 2
     name = arguments[0]
     home, line = COMMANDS[name]
-    command = importlib.import_module(home)
+    command = load_module(home)
     parser = argparse.ArgumentParser(
         prog=f"pliant {name}", description=line[0].upper() + line[1:] + ".", allow_abbrev=False
     )
@@ -96,7 +96,7 @@ def _top_parser() -> argparse.ArgumentParser:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(importlib.import_module("pliant.version").VERSION)
+        print(load_module("pliant.version").VERSION)
         parser.exit(0)
 
 

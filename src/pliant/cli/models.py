@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import pliant  # its `compile` is loaded on use: running a compiled file needs no LLVM
 from pliant.base.errors import InvalidModelError, ShapeError
+from pliant.base.load import load_module
 from pliant.base.settings import NUMERICS, Emit, settings
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message
@@ -84,7 +84,7 @@ def source_model(path: Path) -> Any:
     is_artifact(path)  # it can be read at all
     if path.suffix != ".pt2":
         return path
-    torch = importlib.import_module("torch")
+    torch = load_module("torch")
     try:
         return torch.export.load(path)
     except Exception as e:

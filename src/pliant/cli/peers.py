@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from pliant.base.load import load_module
 from pliant.cli.arrays import Array
 
 Results = list[Array]
@@ -25,7 +25,7 @@ class TorchPeer:
     def __init__(self, model: Path, threads: int) -> None:
         if model.suffix != ".pt2":
             raise UnavailableError("PyTorch runs .pt2 models, not ONNX files")
-        self._torch: Any = _module("torch")
+        self._torch: Any = load_module("torch")
         self._torch.set_num_threads(threads)
         self._module: Any = self._torch.export.load(model).module()
 
@@ -48,7 +48,7 @@ class OnnxRuntimePeer:
     def __init__(self, model: Path, threads: int) -> None:
         if model.suffix != ".onnx":
             raise UnavailableError("ONNX Runtime runs .onnx files")
-        ort = _module("onnxruntime")
+        ort = load_module("onnxruntime")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -73,7 +73,7 @@ class OpenVinoPeer:
     def __init__(self, model: Path, threads: int) -> None:
         if model.suffix != ".onnx":
             raise UnavailableError("OpenVINO runs .onnx files")
-        openvino = _module("openvino")
+        openvino = load_module("openvino")
         config = {
             "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY",
             # As the model says: by itself it would quantise activations beside int8 weights.
@@ -120,7 +120,3 @@ def open_peer(name: str, model: Path, threads: int) -> Peer:
 
 def _first_line(e: Exception) -> str:
     return (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(name)

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
 
 from pliant.base.dtypes import DType, f32
+from pliant.base.errors import ResourceError
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.target import Target, machine
@@ -110,15 +111,28 @@ def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
 
 
 class Image:
-    """Objects linked into this process. Keeps the code alive."""
+    """Objects linked into this process. Keeps the code alive.
+
+    By JITLink, which puts all of an object into one block and reports what goes wrong. LLVM's older
+    linker maps each kind of section by itself, and ends the process where there is no memory or
+    where the system lays code and constants more than 2 GB apart.
+
+    Raises ResourceError.
+    """
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
-        self._jit = llvm.create_lljit_compiler(machine(t))
+        self._jit = llvm.create_lljit_compiler(machine(t), use_jit_link=True, suppress_errors=True)
         builder = orcjit.JITLibraryBuilder()
         for o in objects:
             builder.add_object_img(o)
         for s in symbols:
             builder.export_symbol(s)
         builder.add_current_process()
-        self._library = builder.link(self._jit, "image")
+        try:
+            self._library = builder.link(self._jit, "image")
+        except RuntimeError as error:
+            raise ResourceError(
+                f"cannot place {sum(map(len, objects))} bytes of code in this process, is there "
+                f"memory left? {error}"
+            ) from error
         self.entries: Mapping[str, int] = {s: self._library[s] for s in symbols}

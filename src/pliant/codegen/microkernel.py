@@ -141,8 +141,9 @@ def _variant_name(kernel: MicroKernel, m: int) -> str:
 
 
 PARAMS: Final = (
-    "ptr noalias readonly %a, ptr noalias readonly %offsets, ptr noalias readonly %zeros, "
-    "ptr noalias readonly %b, ptr noalias %c"
+    "ptr %ctx, ptr noalias readonly %a, ptr noalias readonly %offsets, "
+    "ptr noalias readonly %zeros, ptr noalias readonly %b, ptr noalias %c, "
+    "i64 %m, i64 %P, i64 %K, i64 %ldc"
 )
 
 
@@ -155,11 +156,16 @@ def _dispatch(module: ModuleText, kernel: MicroKernel) -> None:
     module.globals.append(f"{table} = internal constant [{len(names)} x ptr] [{entries}]")
     at = t.assign(f"getelementptr ptr, ptr {table}, i64 %m")
     fn = t.assign(f"load ptr, ptr {at}")
-    t.line(f"tail call void {fn}(ptr %a, ptr %offsets, ptr %zeros, ptr %b, ptr %c,"
-           " i64 %P, i64 %K, i64 %ldc)")  # fmt: skip
-    t.line("ret i32 0")
-    header = f"define i32 @{kernel.symbol}(ptr %ctx, {PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
-    module.functions.append(t.render(header))
+    go_on(t, fn)
+    module.functions.append(t.render(f"define i32 @{kernel.symbol}({PARAMS})"))
+
+
+def go_on(t: FunctionText, fn: str) -> None:
+    """End in another function of the same parameters: a jump, which leaves them where they are.
+    Copied two at a time, those on the stack would wait until all that was stored before has
+    reached the cache."""
+    status = t.assign(f"musttail call i32 {fn}({PARAMS})")
+    t.line(f"ret i32 {status}")
 
 
 def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
@@ -208,7 +214,7 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     bp.next = after
     outer.close(acc)
     _store(t, kernel, m, sets, outer.acc)
-    header = f"define internal void @{_variant_name(kernel, m)}({PARAMS}, i64 %P, i64 %K, i64 %ldc)"
+    header = f"define internal i32 @{_variant_name(kernel, m)}({PARAMS})"
     module.functions.append(t.render(header))
 
 
@@ -355,7 +361,7 @@ def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[st
             at = t.assign(f"add i64 {row}, {j * lanes}")
             at = t.assign(f"getelementptr {out}, ptr %c, i64 {at}")
             t.line(f"store {vec} {total}, ptr {at}, align 4")
-    t.line("ret void")
+    t.line("ret i32 0")
 
 
 class _Phi:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
+from pliant.base.load import load_module
 from pliant.frontend.imported import ImportedModel
 from pliant.graph.function import Dim, Function
 from pliant.graph.operator import Operators
@@ -61,8 +61,9 @@ def import_model(request: Request, operators: Operators) -> ImportedModel:
         function, weights = request.model
         names = tuple(v.name for v in function.params), tuple(v.name for v in function.results)
         return ImportedModel(function, weights, *names)
-    module = importlib.import_module(f"pliant.frontend.{kind}.entry")
-    return module.import_request(request, operators)  # type: ignore[no-any-return]
+    frontend = load_module(f"pliant.frontend.{kind}.entry")
+    imported: ImportedModel = frontend.import_request(request, operators)
+    return imported
 
 
 def _kind(model: Any) -> str:

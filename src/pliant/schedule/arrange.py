@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pliant.ir.einsum import Einsum
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,37 @@ def arrange(
 
 
 @dataclass(frozen=True)
+class RowTiles:
+    """Loops over blocks of tiles, over a block's tiles, and over the rows of a tile, of which there
+    are `height` but in the last one."""
+
+    block: LoopRef
+    tile: LoopRef
+    row: LoopRef
+    height: Int
+
+
+def row_tiles(p: Program, rows: LoopRef, most: IntLike, tiles: IntLike) -> tuple[Program, RowTiles]:
+    """The loop over rows split into tiles of at most `most`, which are all about as high, and so
+    many `tiles` taken together in blocks, which share what they read. Of 16 rows are made two
+    tiles of 8, not of 14 and 2. A height that is known only at run time gets a name."""
+    total = p.loop(rows).extent
+    even = ceildiv(total, maximum(ceildiv(total, most), 1))
+    height = minimum(maximum(even, 1), most)
+    least, greatest = p.facts.bounds(p.decided(height))
+    if least is None or least != greatest:
+        name = p.names().variable("tile_rows")
+        p, height = p.name_size(name, height), var(name)
+    elif not p.decided(height).is_const:
+        height = as_int(least)
+    p = p.split(rows, height * tiles, tail="clip")
+    block, rest = map(LoopRef, p.made)
+    p = p.split(rest, height, tail="clip")
+    tile, row = map(LoopRef, p.made)
+    return p, RowTiles(block, tile, row, height)
+
+
+@dataclass(frozen=True)
 class Rows:
     """How a block finds the rows of an operand: `position` and `along` are the loops over parts of
     a row, and over the elements of a part; `missing`: some rows are not there."""
@@ -83,6 +114,7 @@ class Rows:
     position: LoopRef
     along: LoopRef
     missing: bool
+    copies: tuple[BlockRef, ...] = ()
 
 
 def rows_by_table(
@@ -102,9 +134,11 @@ def rows_by_table(
     as elements of a type that the block converts, if `dtype` names one; else they lie element
     after element along the last of `reduced`."""
     along = reduced[-1]
+    copies: tuple[BlockRef, ...] = ()
     if gather:
         p = p.stage_operand(block, source, dtype=dtype) if dtype else p.stage_operand(block, source)
         copy, source = p.made
+        copies = (BlockRef(copy),)
         p = p.compute_at(copy, at).shrink_buffer(source)
         if len(reduced) > 1:
             p = p.fuse(*reduced)
@@ -114,4 +148,4 @@ def rows_by_table(
         p = p.add_unit_loop(along)
         position = LoopRef(p.made[0])
     p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
-    return p, Rows(position, along, len(p.made) > 2)
+    return p, Rows(position, along, len(p.made) > 2, copies)

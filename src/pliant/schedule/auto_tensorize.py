@@ -28,12 +28,12 @@ from pliant.ir.mapping import Found, IteratorMap, Operand, match_iterators
 from pliant.ir.node import walk
 from pliant.loop.einsum import einsum_of_block, einsum_of_function
 from pliant.loop.stmt import Block, Store, statements
-from pliant.schedule.arrange import Arranged, arrange, rows_by_table
+from pliant.schedule.arrange import Arranged, arrange, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import LoopRef, Program
 from pliant.sym.atoms import DivAtom
-from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.expr import Int, IntLike, var
 
 SHARE: Final = 8  # tiles in a block: what they read together stays in the cache
 MIN_RUN: Final = 8  # shorter runs of elements are copied into longer ones
@@ -318,23 +318,9 @@ def _split(p: Program, nest: Arranged, known: Intrinsic, form: Einsum) -> tuple[
         elif limit is None:
             inner[name] = loop
         else:
-            p, height = _height(p, p.loop(loop).extent, limit)
-            p = p.split(loop, height * SHARE, tail="clip")
-            blocks[name], rest = map(LoopRef, p.made)
-            p = p.split(rest, height, tail="clip")
-            tiles[name], inner[name] = map(LoopRef, p.made)
+            p, rows = row_tiles(p, loop, limit, SHARE)
+            blocks[name], tiles[name], inner[name] = rows.block, rows.tile, rows.row
     return p, _Tiles(blocks, tiles, inner)
-
-
-def _height(p: Program, total: Int, most: int) -> tuple[Program, Int]:
-    """Of tiles that are all about as high, and at most so high."""
-    even = ceildiv(total, maximum(ceildiv(total, most), 1))
-    height = minimum(maximum(even, 1), most)
-    least, greatest = p.facts.bounds(height)
-    if least is not None and least == greatest:
-        return p, as_int(least)
-    name = p.names().variable("tile_rows")
-    return p.name_size(name, height), var(name)
 
 
 def _called(p: Program, loop: str, known: Intrinsic) -> Program:

@@ -86,6 +86,7 @@ class Emitter:
         self._const_sizes: dict[str, int] = {}
         self._vars: dict[str, Val] = {}
         self._places: dict[str, tuple[Buffer, Place]] = {}
+        self._noalias: frozenset[str] = frozenset()  # buffers that nothing else points into
         self._scopes: list[_Scope] = [_Scope()]
         self._bodies = 0
 
@@ -488,6 +489,7 @@ class Emitter:
         self._bodies += 1
         inner = Emitter(t.module, f"{self.name}.par{self._bodies}", self.facts, self.options)
         inner.sites = self.sites
+        inner._noalias = self._noalias
         inner._const_sizes = dict(self._const_sizes)
         inner._sizes = {n: str(v) for n, v in self._const_sizes.items()}
         closure = t.alloca(f"[{max(len(captured), 1)} x i64]", 16)
@@ -531,21 +533,33 @@ class Emitter:
         return out
 
     def parallel_body(self, s: For, captured: list[tuple[str, str, Any]]) -> None:
-        """Emit the function that runs iterations [begin, end) of the loop."""
-        t = self.text
+        """Emit the function that runs iterations [begin, end) of the loop.
+
+        What it captures comes as parameters, which can say that nothing else points into a buffer;
+        the pool calls another one, which takes them out of the closure.
+        """
+        outer = FunctionText(self.text.module)
+        params, args = ["ptr %ctx"], ["ptr %ctx"]
         for k, (kind, name, what) in enumerate(captured):
-            slot = t.assign(f"getelementptr i64, ptr %closure, i64 {k}")
-            value = t.assign(f"load {kind}, ptr {slot}, align 8")
+            slot = outer.assign(f"getelementptr i64, ptr %closure, i64 {k}")
+            args.append(f"{kind} {outer.assign(f'load {kind}, ptr {slot}, align 8')}")
+            params.append(f"{kind}{' noalias' * (name in self._noalias)} %c{k}")
             if kind == "ptr":
-                self._places[name] = (what, Place(value))
+                self._places[name] = (what, Place(f"%c{k}"))
             elif what is None:
-                self._sizes[name] = value
+                self._sizes[name] = f"%c{k}"
             else:
-                self._vars[name] = Val(value, what, 1)
+                self._vars[name] = Val(f"%c{k}", what, 1)
+        ends = ["i64 %begin", "i64 %end"]
         self._iterations(s.var, s.body)
-        t.line("ret i32 0")
+        self.text.line("ret i32 0")
+        body = f"{self.name}.body"
+        header = f"define internal i32 @{body}({', '.join([*params, *ends])})"
+        self.text.module.functions.append(self.text.render(header))
+        status = outer.assign(f"call i32 @{body}({', '.join([*args, *ends])})")
+        outer.line(f"ret i32 {status}")
         header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
-        t.module.functions.append(t.render(header))
+        outer.module.functions.append(outer.render(header))
 
     def _iterations(self, name: str, body: Stmt) -> None:
         """The sub-range of a parallel loop. Memory of the thread is got once, not each time round:
@@ -563,10 +577,10 @@ class Emitter:
     def function(self, f: Function) -> None:
         """Emit a kernel."""
         notes = dict(f.notes)
-        noalias = set(notes.get("noalias", ()))
+        self._noalias = frozenset(notes.get("noalias", ()))
         params = ["ptr %ctx"]
         for k, b in enumerate(f.buffers):
-            attribute = " noalias" if b.name in noalias else ""
+            attribute = " noalias" if b.name in self._noalias else ""
             params.append(f"ptr{attribute} %b{k}")
             self._places[b.name] = (b, Place(f"%b{k}"))
         signed = set(notes.get("signed", ()))

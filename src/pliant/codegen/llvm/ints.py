@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pliant.codegen.llvm.types import vector_type
-from pliant.sym.atoms import DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom, atom_names
 from pliant.sym.expr import Int
 
 if TYPE_CHECKING:
@@ -40,9 +40,15 @@ def _emit(e: Emitter, x: Int, lanes: int) -> str:
 
 
 def _sum(e: Emitter, x: Int, lanes: int) -> str:
+    """What does not vary is summed, and divided, once for all lanes."""
     kind = vector_type("i64", lanes)
     total: str | None = None
-    for coefficient, factors in x.terms():
+    varying = x
+    if lanes > 1:
+        uniform = x.make({m: c for m, c in x.pairs if e.lane_var not in m.names})
+        if uniform != 0:
+            total, varying = _emit(e, uniform, lanes), x - uniform
+    for coefficient, factors in varying.terms():
         term: str | None = None
         for atom, power in factors:
             value = _atom(e, atom, lanes)
@@ -58,12 +64,12 @@ def _sum(e: Emitter, x: Int, lanes: int) -> str:
     return total
 
 
-def _atom(e: Emitter, atom: object, lanes: int) -> str:
+def _atom(e: Emitter, atom: Atom, lanes: int) -> str:
     kind = vector_type("i64", lanes)
+    if lanes > 1 and e.lane_var not in atom_names(atom):
+        return e.splat(_atom(e, atom, 1), "i64")
     match atom:
         case VarAtom(name):
-            if lanes > 1 and name != e.lane_var:
-                return e.splat(e.size(name, 1), "i64")
             return e.size(name, lanes)
         case DivAtom(num, den):
             quotient, _ = _divide(e, num, den, lanes)
@@ -81,7 +87,6 @@ def _atom(e: Emitter, atom: object, lanes: int) -> str:
                     f"llvm.{op}.{suffix}", kind, [(kind, value), (kind, second)]
                 )
             return value
-    raise AssertionError(atom)
 
 
 def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from typing import Final
 from pliant.base.dtypes import DType, f32, i32
 from pliant.codegen.dot import splat
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
-from pliant.codegen.microkernel import PARAMS, row_pointer
+from pliant.codegen.microkernel import PARAMS, go_on, row_pointer
 
 ROWS: Final = 16  # of a tile
 BYTES: Final = 64  # of a row of a tile
@@ -73,17 +73,12 @@ class TileKernel:
 
 def _dispatch(module: ModuleText, kernel: TileKernel) -> None:
     t = FunctionText(module)
-    low, high, done = t.label("low"), t.label("high"), t.label("done")
-    args = "ptr %a, ptr %offsets, ptr %zeros, ptr %b, ptr %c, i64 %m, i64 %P, i64 %K, i64 %ldc"
+    low, high = t.label("low"), t.label("high")
     t.branch(t.assign(f"icmp ule i64 %m, {ROWS}"), low, high)
     for label, name in ((low, 1), (high, 2)):
         t.start(label)
-        t.line(f"call void @{kernel.symbol}_{name}({args})")
-        t.jump(done)
-    t.start(done)
-    t.line("ret i32 0")
-    header = f"define i32 @{kernel.symbol}(ptr %ctx, {PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
-    module.functions.append(t.render(header))
+        go_on(t, f"@{kernel.symbol}_{name}")
+    module.functions.append(t.render(f"define i32 @{kernel.symbol}({PARAMS})"))
 
 
 def _body(module: ModuleText, kernel: TileKernel, high: int) -> None:
@@ -120,10 +115,8 @@ def _body(module: ModuleText, kernel: TileKernel, high: int) -> None:
         args = [("i8", str(_sum(i, j))), ("ptr", at), ("i64", step)]
         t.intrinsic("llvm.x86.tilestored64", "void", args)
     t.intrinsic("llvm.x86.tilerelease", "void", [])
-    t.line("ret void")
-    header = (
-        f"define internal void @{kernel.symbol}_{high}({PARAMS}, i64 %m, i64 %P, i64 %K, i64 %ldc)"
-    )
+    t.line("ret i32 0")
+    header = f"define internal i32 @{kernel.symbol}_{high}({PARAMS})"
     module.functions.append(t.render(header))
 
 

@@ -12,18 +12,19 @@ over all panels. Rows are shared out evenly: 16 rows are two tiles of 8, not 14 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
-from pliant.schedule.arrange import arrange, rows_by_table
-from pliant.schedule.program import Program
+from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
+from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import as_int, ceildiv, maximum, minimum, var
+from pliant.sym.expr import Int
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 SHARE: Final = 8  # of them without tuning
@@ -55,30 +56,20 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     batch, rows, columns = nest.outside, nest.loops[ROWS], nest.loops[COLS]
     reduced = [nest.loops[x] for x in (POSITIONS, DEPTH) if x in nest.loops]
 
-    # Tiles of rows, all of about the same height, and panels of columns.
+    # Tiles of rows, and panels of columns.
     p = p.sample_categorical("most_rows", tuple(range(1, mm.rows + 1)), default=mm.rows)
     (most_rows,) = p.numbers
     p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
     (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
     (panels,) = p.numbers
-    total, wide = p.loop(rows).extent, p.loop(columns).extent != 1
-    even = ceildiv(total, maximum(ceildiv(total, most_rows), 1))
-    height = minimum(maximum(even, 1), most_rows)
-    least, most = p.facts.bounds(p.decided(height))
-    if least is None or least != most:
-        p = p.name_size("tile_rows", height)
-        height = var("tile_rows")
-    elif not p.decided(height).is_const:
-        height = as_int(least)
+    wide = p.loop(columns).extent != 1
+    p, of = row_tiles(p, rows, most_rows, tiles)
+    block, tile, row = of.block, of.tile, of.row
     p = p.split(columns, mm.columns)
     panel, column = p.made
     p = p.split(panel, panels, tail="clip")
     chunk, panel = p.made
-    p = p.split(rows, height * tiles, tail="clip")
-    block, row = p.made
-    p = p.split(row, height, tail="clip")
-    tile, row = p.made
     p = p.reorder(*batch, chunk, block, panel, tile, row, column, *reduced)
 
     # The epilogue runs on a tile that is just done.
@@ -97,11 +88,16 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
+    parts = [a.extent for x in plan.positions for a in tensor.reduce_axes if a.var == x]
+    for name in found.copies:
+        p = _apart(p, p.loops(name)[-2], parts)
+        p = p.split(p.loops(name)[-1], mm.lanes)
+        p = p.vectorize(p.made[1])
     for name in outputs if wide else ():  # one column has no loop
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
         p = p.vectorize(lanes).unroll(vectors)
-    work = height * tiles * panels * mm.columns * depth // 8
+    work = of.height * tiles * panels * mm.columns * depth // 8
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
@@ -110,3 +106,12 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
     return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+
+
+def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
+    """A loop over positions in several axes of these extents is one for each again: no division
+    is left in an address."""
+    for extent in reversed(extents[1:]):
+        p = p.split(loop, extent, tail="exact")
+        loop, _ = p.made
+    return p
