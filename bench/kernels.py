@@ -1,15 +1,14 @@
-"""Single kernels: f32 matmul beside PyTorch, rows beside a copy, the cost of a call.
+"""Single kernels: f32 matmul beside PyTorch, the cost of a call. Those that move data are in
+bench/moving.py.
 
     PYTHONPATH=src:. python bench/kernels.py [--threads N] [--runs N] [--json FILE]
 
-`x` columns say how many times as long the other takes: matmul is wanted at 0.80 of torch or more,
-softmax and layer norm at 0.70 of a copy of the same bytes.
+`x torch` says how many times as long PyTorch takes: matmul is wanted at 0.80 or more.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -32,8 +31,17 @@ class AddOne(nn.Module):
         return x + 1
 
 
+def product(n: int, threads: int, runs: int) -> dict[str, float]:
+    """The row of the product of two square matrices."""
+    args = torch.randn(n, n), torch.randn(n, n)
+    f, out = build(Product(), args, threads=threads), torch.empty(n, n)
+    calls = {"pliant": lambda: f(*args, out=out), "torch": eager(Product(), args)}
+    row = compare(calls, "pliant", runs)
+    return {"matmul": n} | row | {"GFLOP/s": 2e-6 * n**3 / row["pliant ms"]}
+
+
 def main() -> None:
-    """Print three tables."""
+    """Print a table, and the call."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=15)
@@ -42,28 +50,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     busy, threads, runs = contention(), options.threads, options.runs
-
-    def against(
-        other: str, call: Callable[[], object], module: nn.Module, *args: torch.Tensor
-    ) -> dict[str, float]:
-        f = build(module, args, threads=threads)
-        out = torch.empty_like(f(*args))
-        return compare({"pliant": lambda: f(*args, out=out), other: call}, "pliant", runs)
-
-    rows = []
-    for n in options.sizes:
-        a, b = torch.randn(n, n), torch.randn(n, n)
-        row = against("torch", eager(Product(), (a, b)), Product(), a, b)
-        rows.append({"matmul": n} | row | {"GFLOP/s": 2e-6 * n**3 / row["pliant ms"]})
-    report(rows, busy, options.json and options.json.with_suffix(".matmul.json"))
-    rows = []
-    for name, make in (("softmax", lambda w: nn.Softmax(-1)), ("layer norm", nn.LayerNorm)):
-        for shape in ((256, 384), (4096, 1024)):
-            x = torch.randn(shape)
-            to = torch.empty_like(x)
-            copying = lambda x=x, to=to: to.copy_(x)  # noqa: E731
-            rows.append({"rows": f"{name} {shape}"} | against("copy", copying, make(shape[1]), x))
-    report(rows, busy, options.json and options.json.with_suffix(".rows.json"))
+    rows = [product(n, threads, runs) for n in options.sizes]
+    report(rows, busy, options.json)
     one, out = torch.zeros(1), torch.zeros(1)
     f = build(AddOne(), (one,), threads=threads)
     seconds = interleave({"pliant": lambda: f(one, out=out)}, 200)["pliant"].median

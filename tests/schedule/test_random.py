@@ -36,7 +36,8 @@ NAMES = (
     "blockize add_unit_loop rolling_buffer "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
-    "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace "
+    "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace stream "
+    "prefetch "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
     "tensorize unannotate"
@@ -142,6 +143,10 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (block, tuple(draw(steps) for _ in range(rank))), {}
         case "set_scope":
             return (draw(st.sampled_from(buffers)), draw(st.sampled_from(SCOPES))), {}
+        case "prefetch":
+            return (loop, draw(st.sampled_from(buffers)), draw(st.sampled_from([16, var("n")]))), {}
+        case "stream":
+            return (loop, draw(st.sampled_from([0, 1024]))), {}
         case "bind":
             return (loop, draw(st.sampled_from(AXES))), {}
         case "software_pipeline":

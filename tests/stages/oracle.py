@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pliant.codegen.build import factor_groups, kernel_program
+from pliant.codegen.build import kernel_program, target_factors
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.micro_kernels import micro_kernel
 from pliant.graph.function import Function, Module
@@ -41,7 +41,7 @@ def stages_of(function: Function, weights: Arrays, t: Target, *, programs: bool 
         out.graph[stage] = Module({f.name: f for f in functions()}, weights)
 
     split = lower_function(
-        function, OPERATORS, micro_kernel(t).columns, groups=factor_groups(t), watch=watch
+        function, OPERATORS, micro_kernel(t).columns, factors=target_factors(t), watch=watch
     )
     out.parts = [p for p in (split.prepare, split.main) if p is not None]
     out.prepared = split.prepared

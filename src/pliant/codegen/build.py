@@ -9,7 +9,6 @@ from typing import Final
 import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
 
-from pliant.base.dtypes import DType, f32
 from pliant.base.errors import ResourceError
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
@@ -20,8 +19,10 @@ from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.stmt import Function, Invoke, statements
 from pliant.lower.canonical import Spec
+from pliant.lower.contraction import Factors
 from pliant.runtime.manifest import Site
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.program import Program
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 
@@ -47,12 +48,13 @@ def target_matmuls(t: Target, numerics: str = "fast") -> tuple[MatmulIntrinsic, 
     return tuple(map(_intrinsic, micro_kernels(t, numerics)))
 
 
-def factor_groups(t: Target, numerics: str = "fast") -> dict[DType, int]:
-    """The types of which both factors of a product in f32 may be, narrow ones first, with how many
-    are multiplied at once; all with panels as wide as those of f32."""
+def target_factors(t: Target, numerics: str = "fast") -> tuple[Factors, ...]:
+    """The types that factors of a product may have, narrow ones first, with how many are multiplied
+    at once; all with panels as wide as those of f32."""
     width = matmul_intrinsic(t, numerics).columns
-    found = [x for x in target_matmuls(t, numerics) if x.c is f32 and x.columns == width]
-    return {x.a: x.group for x in sorted(found, key=lambda x: x.a.bits)}
+    found = [x for x in target_matmuls(t, numerics) if x.columns == width]
+    found.sort(key=lambda x: x.a.bits)
+    return tuple(Factors(x.a, x.b, x.c, x.group) for x in found)
 
 
 def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
@@ -64,13 +66,19 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
     return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group)
 
 
-def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
-    """The loop program of a kernel for a target."""
+def kernel_schedule(spec: Spec, t: Target) -> Program:
+    """How a kernel runs on a target: the program of its definition, and the steps that made it."""
     mm = matmul_intrinsic(t, spec.numerics)
     if spec.plan is not None:
-        factor = spec.plan.a_side.dtype
-        mm = next(x for x in target_matmuls(t, spec.numerics) if x.a is x.b is factor)
-    return schedule(spec, t.lanes(32), mm).replace(name=symbol)
+        packed = next(x for x in spec.inputs if x.label == spec.plan.packed)
+        types = (spec.plan.a_side.dtype, packed.dtype)
+        mm = next(x for x in target_matmuls(t, spec.numerics) if (x.a, x.b) == types)
+    return schedule(spec, t.lanes(32), mm, t.l3 // 2)
+
+
+def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
+    """The loop program of a kernel for a target: all that code is made of."""
+    return kernel_schedule(spec, t).function.replace(name=symbol)
 
 
 def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:

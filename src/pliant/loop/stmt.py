@@ -28,7 +28,7 @@ it count that do not depend on loops that the "R" iterators are bound to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
@@ -146,8 +146,15 @@ class Nop(Stmt):
     pass
 
 
+STREAM: Final = "stream"
+PREFETCH: Final = "prefetch"
+LINE: Final = 64  # bytes of a cache line
+
+
 class For(Stmt):
-    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own."""
+    """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
+    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
+    (PREFETCH, (buffer, n)) asks for what lies n elements behind what is read of the buffer."""
 
     var: str
     extent: Int

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import f32, i8, i32, u8
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
@@ -41,10 +41,13 @@ class ChannelGroups:
 def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
     """The groups of a product, for panels of `columns`; None where there are none."""
     body = tensor.body
-    if not isinstance(body, Reduce) or body.combiner != "sum" or body.dtype is not f32:
+    if not isinstance(body, Reduce) or body.combiner != "sum":
         return None
     if not (isinstance(body.body, Binary) and body.body.op == "mul"):
         return None
+    loaded = {n.dtype for n in own_nodes(body.body) if isinstance(n, Load)}
+    if not (body.dtype is f32 or (body.dtype is i32 and loaded <= {u8, i8})):
+        return None  # no target has a tile product for them
     both = names_in(body.body.a) & names_in(body.body.b)
     for load in own_nodes(body.body):
         if isinstance(load, Load):

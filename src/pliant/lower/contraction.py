@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pliant.base.dtypes import DType, f32, i64
+from pliant.base.dtypes import DType, f32, i8, i32, i64, u8
 from pliant.ir.einsum import Einsum, einsum_of, split_guard
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
 from pliant.ir.mapping import IteratorMap, Strides, match_iterators, row_major
@@ -25,6 +25,22 @@ from pliant.sym.facts import Facts
 COLUMNS: Final = 32  # of a panel, where it does not matter
 ROWS, COLS, POSITIONS, DEPTH = "_i0", "_i1", "_r0", "_r1"  # iterators of `tile_product`
 Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Types of the factors of products that are added up in `sums`: those of the first operand and
+    of the packed one. So many neighbours along the reduction as `group` are multiplied at once."""
+
+    a: DType = f32
+    b: DType = f32
+    sums: DType = f32
+    group: int = 1
+
+
+F32: Final = Factors()
+KINDS: Final = (F32, *(Factors(a, b, i32) for b in (i8, u8) for a in (u8, i8)))
+"""What is a product on every target, whatever its groups are."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +65,20 @@ class Contraction:
 
 
 @lru_cache(8)
-def tile_product(columns: int, factor: DType = f32) -> Einsum:
+def tile_product(
+    columns: int, a_type: DType = f32, b_type: DType = f32, sums: DType = f32
+) -> Einsum:
     """c[i, j] = sum over q, k of a[at[q, i] + k] * b[q*K + k, j], for a panel of `columns`:
-    f32 sums of products of factors of a type, which are converted before."""
+    products of factors of these types, which are converted to that of the sums before."""
     m, positions, depth = var("m"), var("P"), var("K")
-    a, at = placeholder("a", (1 << 60,), factor), placeholder("at", (positions, m), i64)
-    b = placeholder("b", (positions * depth, columns), factor)
+    a, at = placeholder("a", (1 << 60,), a_type), placeholder("at", (positions, m), i64)
+    b = placeholder("b", (positions * depth, columns), b_type)
     product = compute(
         (m, columns),
         lambda i, j: reduce(
             "sum",
             (positions, depth),
-            lambda q, k: a[at[q, i] + Index(k)].cast(f32) * b[q * depth + k, j].cast(f32),
+            lambda q, k: a[at[q, i] + Index(k)].cast(sums) * b[q * depth + k, j].cast(sums),
         ),
         "c",
     )
@@ -87,26 +105,30 @@ def placed_contraction(
     strides: Strides,
     facts: Facts,
     columns: int,
-    factors: Sequence[DType] = (f32,),
-) -> Contraction:
+    factors: Sequence[Factors] = (F32,),
+) -> tuple[Contraction, Factors]:
     """A contraction as it is run, for panels of `columns`: n are columns that are stored as they
     lie where that fills panels, what could be of n or m besides is of batch; the last of k is the
     axis along which rows of a are contiguous, if there is one. `order` is that of the value's
-    dimensions, `strides` tells those of the operands; both factors are of the first of the types
-    `factors` of which they can be without rounding them."""
-    best = next(
-        m for f in factors if (m := _best(tensor, constants, order, strides, facts, columns, f))
-    )
+    dimensions, `strides` tells those of the operands; the factors are of those of the types
+    `factors` for which it is mapped best, of equal ones the first."""
+    mapped = [
+        (m, f)
+        for f in factors
+        if (m := _best(tensor, constants, order, strides, facts, columns, f))
+    ]
+    best, kind = min(mapped, key=lambda x: x[0].rank)
     found = _contraction(tensor, best, best.groups)
     assert found is not None
-    return found
+    return found, kind
 
 
 @lru_cache(8192)
 def _whole(tensor: Compute, constants: frozenset[str]) -> Contraction | None:
-    best = _best(tensor, constants)
-    if best is None:
+    mapped = [m for kind in KINDS if (m := _best(tensor, constants, kind=kind))]
+    if not mapped:
         return None
+    best = min(mapped, key=lambda m: m.rank)
     return _contraction(
         tensor, best, dict(best.groups) | {x: best.fitting[x] for x in (ROWS, COLS)}
     )
@@ -119,15 +141,14 @@ def _best(
     strides: Strides = row_major,
     facts: Facts | None = None,
     columns: int = COLUMNS,
-    factor: DType = f32,
+    kind: Factors = F32,
 ) -> IteratorMap | None:
-    return match_iterators(
-        einsum_of(tensor, order),
-        tile_product(columns, factor),
-        strides=strides,
-        facts=facts,
-        constants=constants,
-    ).best
+    form = einsum_of(tensor, order)
+    if form.term.dtype is not kind.sums:
+        return None
+    product = tile_product(columns, kind.a, kind.b, kind.sums)
+    found = match_iterators(form, product, strides=strides, facts=facts, constants=constants).maps
+    return next((m for m in found if all(o.zero is None for o in m.operands)), None)
 
 
 def _contraction(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-from pliant.base.dtypes import DType, f32
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.expr import Index, Load
@@ -23,6 +21,7 @@ from pliant.lower.as_graph import (
 )
 from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.constants import constant_values
+from pliant.lower.contraction import KINDS, Factors
 from pliant.lower.drop_units import drop_units
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
@@ -34,6 +33,7 @@ from pliant.lower.pad_windows import pad_windows
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.lower.vector_products import vector_products
+from pliant.lower.zero_points import read_bytes, sum_zeros_apart
 from pliant.sym.facts import Facts
 
 Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
@@ -81,12 +81,12 @@ def lower_function(
     operators: Operators,
     columns: int,
     *,
-    groups: Mapping[DType, int] = MappingProxyType({f32: 1}),
+    factors: Sequence[Factors] = KINDS,
     constant_extents: bool = False,
     numerics: str = "fast",
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel, `groups` are as in `pack_contractions`;
+    """`columns` is the width of a packed panel, `factors` are as in `pack_contractions`;
     `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `watch` is shown what
     every pass has made."""
     watch = watch or _unwatched
@@ -94,11 +94,15 @@ def lower_function(
     s = fission(function, operators, facts_of(function))
     materialise_results(s)
     watch("fission", lambda: [as_function(s, decided)])
+    if numerics != "strict":
+        read_bytes(s)
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
     vector_products(s)
     drop_units(s, wishes)
+    if numerics != "strict":
+        sum_zeros_apart(s, factors)
     pad_windows(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
@@ -106,7 +110,7 @@ def lower_function(
     watch("layouts", lambda: [as_function(s, decided)])
     plans: dict[str, Plan] = {}
     if numerics != "strict":
-        decided.plans = plans = pack_contractions(s, orders, columns, groups)
+        decided.plans = plans = pack_contractions(s, orders, columns, factors)
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)

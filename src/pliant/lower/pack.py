@@ -15,7 +15,7 @@ together, and the last group of a row is filled with zeros:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ from pliant.lower.contraction import (
     POSITIONS,
     ROWS,
     Contraction,
+    Factors,
     placed_contraction,
 )
 from pliant.lower.inline_copies import simplify_indices, through
@@ -129,10 +130,10 @@ class Plan:
 
 
 def pack_contractions(
-    s: Stages, orders: dict[str, Order], columns: int, groups: Mapping[DType, int]
+    s: Stages, orders: dict[str, Order], columns: int, factors: Sequence[Factors]
 ) -> dict[str, Plan]:
-    """Add packing stages and rewrite the contractions; the plan of each, by stage name. `groups`
-    are the types of factors, preferred ones first, with how many are multiplied at once."""
+    """Add packing stages and rewrite the contractions; the plan of each, by stage name. `factors`
+    are the types that the target multiplies, preferred ones first."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
@@ -146,7 +147,7 @@ def pack_contractions(
                 placed_contraction, tensor, constants, orders[name], partial(_strides, orders),
                 s.facts, columns,
             )  # fmt: skip
-            c, plan = _planned(tensor, place, groups, s.facts)
+            c, plan = _planned(tensor, place, factors)
             panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -164,27 +165,18 @@ def pack_contractions(
 
 def _planned(
     tensor: Compute,
-    place: Callable[[tuple[DType, ...]], Contraction],
-    groups: Mapping[DType, int],
-    facts: Facts,
+    place: Callable[[Sequence[Factors]], tuple[Contraction, Factors]],
+    factors: Sequence[Factors],
 ) -> tuple[Contraction, Plan]:
-    """A contraction and how it is run, with the first type of factors that does. Where rows are
-    gathered from parts that are no whole groups, these would straddle the parts: then factors are
-    converted while they are gathered and packed."""
-    extents = {a.var: a.extent for a in tensor.reduce_axes}
-    types = tuple(groups)
-    while True:
-        c = _guarded(place(types), tensor)
-        *positions, inner = c.k
-        factor = c.a_side.dtype
-        plan = Plan(
-            c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
-            groups[factor], tensor.dtype,
-        )  # fmt: skip
-        straddles = plan.gather and positions and not facts.divisible(extents[inner], plan.group)
-        if plan.group == 1 or not straddles:
-            return c, plan
-        types = tuple(t for t in types if t is not factor)
+    """A contraction and how it is run, with the best types of factors."""
+    c, kind = place(factors)
+    c = _guarded(c, tensor)
+    *positions, inner = c.k
+    plan = Plan(
+        c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
+        kind.group, tensor.dtype,
+    )  # fmt: skip
+    return c, plan
 
 
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
@@ -236,10 +228,10 @@ def _guarded(c: Contraction, tensor: Compute) -> Contraction:
         return c
     assert isinstance(body, Reduce) and isinstance(body.body, Select)
     side, cond = c.a_side, body.body.cond
-    if isinstance(side, Select) and side.b is const(0.0, side.dtype):
+    if isinstance(side, Select) and side.b is const(0, side.dtype):
         both = Select(Binary("and", cond, side.cond), side.a, side.b)
     else:
-        both = Select(cond, side, const(0.0, side.dtype))
+        both = Select(cond, side, const(0, side.dtype))
     return replace(c, a_side=both)
 
 
@@ -260,13 +252,13 @@ def _panel(tensor: Compute, c: Contraction, plan: Plan, facts: Facts, columns: i
         value: Expr = substitute(c.b_side, where)
         if bounds:
             exist = [Binary("lt", Index(where[n]), Index(count)) for n, count in bounds.items()]
-            value = Select(all_of(exist), value, const(0.0, value.dtype))
+            value = Select(all_of(exist), value, const(0, value.dtype))
         inside = list[Expr]()
         if not (total_n.is_const and total_n.value % columns == 0):
             inside.append(Binary("lt", Index(column), Index(total_n)))
         if not facts.divisible(run, plan.group):
             inside.append(Binary("lt", Index(along), Index(run)))
-        return Select(all_of(inside), value, const(0.0, value.dtype)) if inside else value
+        return Select(all_of(inside), value, const(0, value.dtype)) if inside else value
 
     return simplify_indices(compute(shape, element), facts)
 

@@ -38,23 +38,23 @@ def pad_windows(s: Stages) -> None:
                 load, other = node.a, node.b
                 if not (isinstance(load, Load) and load.source.name in given):
                     continue
-                box = _box(tensor, node.cond, load, s.facts)
+                box = box_of(tensor, node.cond, load, s.facts)
                 if box is None or not isinstance(other, Const):
                     continue
-                copy = _padded(load.source, box, other)
+                copy = padded(load.source, box, other)
                 if copy not in made:
                     made[copy] = f"{load.source.name}.padded{len(made)}"
                     stages[made[copy]] = Stage(made[copy], copy, "pad", stage.spans)
                     s.types[made[copy]] = Input(made[copy], copy.dtype, copy.shape)
-                moved = _moved(load, s.types[made[copy]], box)
-                body = transform(tensor.body, _same, {node: moved})
+                inside = moved(load, s.types[made[copy]], box)
+                body = transform(tensor.body, _same, {node: inside})
                 tensor = tensor.replace(body=body)
             stage = Stage(name, tensor, stage.op, stage.spans)
         stages[name] = stage
     s.stages = stages
 
 
-def _box(tensor: Compute, cond: Expr, load: Load, facts: Facts) -> Box | None:
+def box_of(tensor: Compute, cond: Expr, load: Load, facts: Facts) -> Box | None:
     """What a load may read, where the condition says no more than that it is inside its source."""
     found: list[tuple[Int, Int]] = []
     allowed: set[Expr] = set()
@@ -83,7 +83,9 @@ def _span(tensor: Compute, index: Int, facts: Facts) -> tuple[Int, Int] | None:
     return index, facts.simplify(room if facts.nonneg(room) else maximum(room, 0))
 
 
-def _padded(source: Input, box: Box, other: Const) -> Compute:
+def padded(source: Input, box: Box, other: Expr) -> Compute:
+    """A copy of what lies in the box, with `other` where that is outside of the source."""
+
     def element(*at: Int) -> Expr:
         indices = tuple(i + first for i, (first, _) in zip(at, box, strict=True))
         inside = [
@@ -100,7 +102,8 @@ def _same(node: Node) -> Node:
     return node
 
 
-def _moved(load: Load, source: Input, box: Box) -> Load:
+def moved(load: Load, source: Input, box: Box) -> Load:
+    """The same element in a copy of the box."""
     indices: list[Expr] = []
     for index, (first, _) in zip(load.indices, box, strict=True):
         assert isinstance(index, Index)

@@ -43,7 +43,7 @@ from typing import Any, Final
 
 from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.rewrite import path_to, replace_at
-from pliant.loop.stmt import Block, For, Stmt
+from pliant.loop.stmt import PREFETCH, STREAM, Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
 from pliant.schedule.trace import plain
@@ -51,7 +51,9 @@ from pliant.sym.expr import Int
 
 Value = str | int | float | Int | Sequence["Value"] | None
 # Notes that mean something, and who makes them.
-TAKEN: Final = {"grain": "parallel", PIPELINE: "software_pipeline"}
+TAKEN: Final = {
+    "grain": "parallel", PIPELINE: "software_pipeline", PREFETCH: "prefetch", STREAM: "stream",
+}  # fmt: skip
 
 
 @primitive

@@ -321,7 +321,10 @@ def _solved(want: Int, hole: str, have: Int) -> Int | None:
         return have - parts[1] if parts[0] == 1 else None
     mine, theirs = _only_atom(want - have), _only_atom(have - want)
     match mine, theirs:
-        case (DivAtom(a, x), DivAtom(b, y)) | (ModAtom(a, x), ModAtom(b, y)) if x is y:
+        case DivAtom(a, x), DivAtom(b, y) if x is y:  # what was divided out goes back in
+            added = (have - b // y) - (want - a // x)
+            return None if hole in added.names else _solved(a, hole, b + y * added)
+        case ModAtom(a, x), ModAtom(b, y) if x is y:
             return _solved(a, hole, b)
         case (MinAtom(a), MinAtom(b)) | (MaxAtom(a), MaxAtom(b)):
             left, right = [x for x in a if x not in b], [x for x in b if x not in a]

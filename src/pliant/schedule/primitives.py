@@ -27,6 +27,7 @@ from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.pad_einsum import pad_einsum
+from pliant.schedule.prefetch import prefetch
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
 from pliant.schedule.reindex import reindex
@@ -51,6 +52,7 @@ from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
+from pliant.schedule.stream import stream
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
 from pliant.schedule.transform_layout import transform_layout
@@ -68,6 +70,8 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         reorder_block_iter_var,
         parallel,
         vectorize,
+        stream,
+        prefetch,
         unroll,
         bind,
         software_pipeline,

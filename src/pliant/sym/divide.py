@@ -3,6 +3,7 @@
     (4*x + 5) // 4  ->  x + 1                  (a*b + c*b) // b  ->  a + c
     (x//4 + y) // n ->  (x + 4*y) // (4*n)     (6*x + 3) % 4     ->  2*(x + 1)%2 + 1
     (x % 32) // 4   ->  (x // 4) % 8           (x % 32) % 4      ->  x % 4
+    (x//9 + x%9)//4 ->  x//4 - 2*(x//9)        (x//9 + x%9) % 4  ->  x % 4
 
 Every divisor, and every factor of one, is assumed to be at least 1 (a constant divisor may be
 negative; the sign moves into the numerator). Nothing is assumed of numerators: rounding is towards
@@ -14,7 +15,17 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from pliant.sym.atoms import ONE, DivAtom, ModAtom, Monomial, common, divide, monomial, multiply
+from pliant.sym.atoms import (
+    HAS_MOD,
+    ONE,
+    DivAtom,
+    ModAtom,
+    Monomial,
+    common,
+    divide,
+    monomial,
+    multiply,
+)
 
 if TYPE_CHECKING:
     from pliant.sym.expr import Int
@@ -56,6 +67,9 @@ def _floordiv(num: Int, den: Int) -> Int:
     whole, rest = split(num, den)
     if not rest.pairs:
         return whole
+    more, joined = _joined(rest, den)
+    if joined is not rest:
+        return whole + more + floordiv(joined, den)
     part, less, _, _ = _without_content(rest, den)
     if less is not den:
         return whole + floordiv(part, less)
@@ -72,6 +86,9 @@ def _modulo(num: Int, den: Int) -> Int:
     _, rest = split(num, den)
     if not rest.pairs:
         return rest
+    _, joined = _joined(rest, den)
+    if joined is not rest:
+        return modulo(joined, den)
     part, less, low, scale = _without_content(rest, den)
     if less is not den:
         return scale * modulo(part, less) + low
@@ -135,6 +152,25 @@ def _long_division(num: Int, den: Int) -> tuple[Int, Int]:
                 pending.append(product)
             left[product] = left.get(product, 0) - factor * c
     return num.make(quotient), num.make(left)
+
+
+def _joined(num: Int, den: Int) -> tuple[Int, Int]:
+    """(q, r) with num == q*den + r, where r has x for x%d + a*(x//d), if there is such."""
+    nothing = num.make({})
+    if not den.is_const or not num.flags & HAS_MOD:
+        return nothing, num
+    for mono, coefficient in num.pairs:
+        atom = mono.factors[0][0] if mono.degree == 1 else None
+        if not isinstance(atom, ModAtom) or not atom.den.is_const:
+            continue
+        quotient = monomial(((DivAtom(atom.num, atom.den), 1),))
+        rest = dict(num.pairs)
+        excess = rest.pop(quotient, 0) - coefficient * atom.den.value
+        if len(rest) < len(num.pairs) and excess % den.value == 0:
+            del rest[mono]
+            whole = num.make({quotient: excess // den.value})
+            return whole, num.make(rest) + coefficient * atom.num
+    return nothing, num
 
 
 def _without_content(num: Int, den: Int) -> tuple[Int, Int, int, Int]:

@@ -102,6 +102,6 @@ def _checked(e: Emitter, pointer: str) -> str:
     t.branch(t.assign(f"icmp ne ptr {pointer}, null"), good, bad)
     t.start(bad)
     at = t.assign(f"getelementptr i8, ptr %ctx, i64 {ERROR_CODE}")
-    t.line(f"ret i32 {t.assign(f'load i32, ptr {at}, align 4')}")
+    e.leave(t.assign(f"load i32, ptr {at}, align 4"))
     t.start(good)
     return pointer

@@ -20,6 +20,8 @@ from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
 from pliant.loop.stmt import (
+    PREFETCH,
+    STREAM,
     Alloc,
     Buffer,
     BufferRef,
@@ -79,6 +81,9 @@ class Emitter:
         self.sites: dict[Site, None] = {}
         self.lanes = 1
         self.lane_var = ""
+        self.stream_from: int | None = None  # bytes from which vectors go past the caches
+        self.streams = False  # whether some do
+        self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -250,7 +255,7 @@ class Emitter:
         site = Site(message, error)
         self.sites[site] = None
         context.store_error(t, site.id, values)
-        t.line("ret i32 1")
+        self.leave("1")
         t.start(good)
 
     def leave_on_error(self, code: str) -> None:
@@ -258,8 +263,15 @@ class Emitter:
         good, bad = t.label("ok"), t.label("fail")
         t.branch(t.assign(f"icmp eq i32 {code}, 0"), good, bad)
         t.start(bad)
-        t.line(f"ret i32 {code}")
+        self.leave(code)
         t.start(good)
+
+    def leave(self, code: str) -> None:
+        """End the function. What it stored past the caches is seen by whoever sees its end, also
+        where it failed: the memory may get another use."""
+        if self.streams:
+            memory.fence(self)
+        self.text.line(f"ret i32 {code}")
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -353,8 +365,11 @@ class Emitter:
             with self.bound(s.var, 0):
                 self.statement(s.body)
             return
+        notes = dict(s.notes)
+        self.stream_from, self.ahead = notes.get(STREAM), notes.get(PREFETCH)
         with self.vector(s.var, extent.value):
             self.statement(s.body)
+        self.stream_from = self.ahead = None
 
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
@@ -551,8 +566,9 @@ class Emitter:
             else:
                 self._vars[name] = Val(f"%c{k}", what, 1)
         ends = ["i64 %begin", "i64 %end"]
+        self.streams = _streams(s.body)
         self._iterations(s.var, s.body)
-        self.text.line("ret i32 0")
+        self.leave("0")
         body = f"{self.name}.body"
         header = f"define internal i32 @{body}({', '.join([*params, *ends])})"
         self.text.module.functions.append(self.text.render(header))
@@ -591,8 +607,9 @@ class Emitter:
                 self.facts.declare(name, min=None)
             else:
                 self.facts.declare(name)
+        self.streams = _streams(f.body)
         self.statement(f.body)
-        self.text.line("ret i32 0")
+        self.leave("0")
         header = f"define i32 @{f.name}({', '.join(params)})"
         self.text.module.functions.append(self.text.render(header))
 
@@ -601,8 +618,18 @@ class Emitter:
         for b in f.buffers:
             self._places[b.name] = (b, Place(context.host_buffer(self, b)))
         self.statement(f.body)
-        self.text.line("ret i32 0")
+        self.leave("0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
+
+
+def _streams(s: Stmt) -> bool:
+    """Whether this function itself stores past the caches; tasks are functions of their own."""
+    match s:
+        case For(kind="parallel"):
+            return False
+        case For(notes=notes) if STREAM in dict(notes):
+            return True
+    return any(_streams(child) for child in s.children() if isinstance(child, Stmt))
 
 
 def _holds_numbers(s: Alloc) -> bool:
@@ -637,6 +664,8 @@ def _ints_of(node: Node) -> Iterator[Int]:
             yield x
         case For():
             yield node.extent
+            if PREFETCH in (notes := dict(node.notes)):
+                yield notes[PREFETCH][1]
         case Alloc():
             yield from node.buffer.shape
 

@@ -14,7 +14,7 @@ from pliant.codegen.llvm import exprs, ints
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
 from pliant.loop import stmt as loop
-from pliant.loop.stmt import Buffer, BufferRef, Flat
+from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.sym.expr import Int
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def load(e: Emitter, x: Load) -> Val:
         return _uniform_load(e, buffer, place.pointer, offset)
     if stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
+        if e.ahead is not None and e.ahead[0] == buffer.name:
+            _prefetch(e, buffer, address, e.ahead[1])
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
     return _gather(e, buffer, place.pointer, offset)
 
@@ -58,7 +60,10 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
             value, mask = _kept(e, buffer, address, value), None
-        _write(e, address, value, buffer.dtype.bytes, mask)
+        if mask is None and e.stream_from is not None:
+            _stream(e, buffer, address, offset, value, e.stream_from)
+        else:
+            _write(e, address, value, buffer.dtype.bytes, mask)
     else:
         _scatter(e, buffer, place.pointer, offset, exprs.widen(e, value))
 
@@ -183,6 +188,48 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
     name = f"llvm.masked.store.{mangle(element, value.lanes)}.p0"
     flag = vector_type("i1", value.lanes)
     e.text.intrinsic(name, "void", [(kind, text), (f"ptr align {align}", address), (flag, mask)])
+
+
+def _stream(
+    e: Emitter, buffer: Buffer, address: str, offset: str, value: Val, at_least: int
+) -> None:
+    """Write a vector past the caches where it lies as those do that fill cache lines, and the
+    buffer is large; as ever elsewhere."""
+    t, align = e.text, min(LINE, value.lanes * buffer.dtype.bytes)
+    size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
+    large = t.assign(f"icmp sge i64 {size}, {at_least}")
+    # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
+    base = t.assign(f"ptrtoint ptr {e.place(buffer).pointer} to i64")
+    at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {buffer.dtype.bytes}')}")
+    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {align - 1}')}, 0")
+    past, plain, done = t.label("past"), t.label("plain"), t.label("done")
+    kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
+    t.branch(t.assign(f"and i1 {large}, {whole}"), past, plain)
+    t.start(past)
+    t.module.define("!0", "!0 = !{i32 1}")
+    t.line(f"store {kind} {text}, ptr {address}, align {align}, !nontemporal !0")
+    t.jump(done)
+    t.start(plain)
+    t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
+    t.jump(done)
+    t.start(done)
+
+
+def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> None:
+    """Ask for the lines of a vector that lies `ahead` elements behind this one; no line may be
+    there."""
+    far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
+    how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+    for byte in range(0, e.lanes * buffer.dtype.bytes, LINE):
+        at = e.text.assign(f"getelementptr i8, ptr {far}, i64 {byte}")
+        e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
+
+
+def fence(e: Emitter) -> None:
+    """Stores past the caches come before what follows: on x86 nothing less orders them (Intel SDM,
+    volume 3, "Strengthening or Weakening the Memory-Ordering Model")."""
+    if "neon" not in e.options.features:
+        e.text.intrinsic("llvm.x86.sse.sfence", "void", [])
 
 
 def _uniform_load(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str) -> Val:

@@ -47,7 +47,8 @@ _BASELINE: Final = {"x86_64": "x86-64", "aarch64": "generic"}  # LLVM's CPU, to 
 class Target:
     """What code is made for.
 
-    `vector_bits` is the width of a vector register; `registers` how many there are.
+    `vector_bits` is the width of a vector register; `registers` how many there are. `l1`, `l2` and
+    `l3` are bytes of the caches that its code is made for: the last is what all cores share.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Target:
     registers: int
     l1: int = field(default=32 << 10)
     l2: int = field(default=512 << 10)
+    l3: int = field(default=32 << 20)
 
     @property
     def architecture(self) -> str:

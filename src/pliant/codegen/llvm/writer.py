@@ -17,6 +17,12 @@ class ModuleText:
     def declare(self, line: str) -> None:
         self.declares[line] = None
 
+    def define(self, name: str, line: str) -> None:
+        """A global or metadata, once."""
+        if name not in self.defined:
+            self.defined.add(name)
+            self.globals.append(line)
+
     def render(self) -> str:
         return "\n".join([*self.declares, *self.globals, *self.functions, ""])
 

@@ -99,7 +99,7 @@ def lower_conv_integer(s: Site) -> Value:
     """8-bit operands with zero points, 32-bit sums."""
     x, w = s.x(0), s.x(1)
     _check_spatial(s, x)
-    return conv_integer(s, x, w, s.opt(2), s.opt(3))
+    return conv_integer(s, x, w, s.zero_point(2), s.zero_point(3))
 
 
 def conv_integer(s: Site, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None) -> Value:

@@ -62,7 +62,7 @@ def lower_dynamic_quantize(s: Site) -> tuple[Value, ...]:
 
 def lower_matmul_integer(s: Site) -> Value:
     """8-bit operands, 32-bit sums."""
-    return _matmul_integer(s, s.x(0), s.x(1), s.opt(2), s.opt(3))
+    return _matmul_integer(s, s.x(0), s.x(1), s.zero_point(2), s.zero_point(3))
 
 
 def _matmul_integer(
@@ -83,7 +83,7 @@ def _zero(s: Site, zero: Value, *, row: bool) -> Value:
 
 def lower_qlinear_matmul(s: Site) -> Value:
     """Integer product, then one scale."""
-    sums = _matmul_integer(s, s.x(0), s.x(3), s.x(2), s.x(5))
+    sums = _matmul_integer(s, s.x(0), s.x(3), s.zero_point(2), s.zero_point(5))
     a_scale = _broadcast_scale(s, s.x(1), row=True)
     b_scale = _broadcast_scale(s, s.x(4), row=False)
     scale = s.call("mul", a_scale, b_scale)
@@ -105,7 +105,7 @@ def _requantize(s: Site, real: Value, scale: Value, zero: Value) -> Value:
 def lower_qlinear_conv(s: Site) -> Value:
     """Integer convolution, then a scale for each channel."""
     x, w = s.x(0), s.x(3)
-    sums = conv_integer(s, x, w, s.x(2), s.x(5))
+    sums = conv_integer(s, x, w, s.zero_point(2), s.zero_point(5))
     rank = len(x.shape)
     if s.has(8):
         bias = s.reshape(s.cast(s.x(8), i32), (w.shape[0],) + (as_int(1),) * (rank - 2))

@@ -114,6 +114,12 @@ class Site:
         """Operand `index` as a tensor, None where it is not given."""
         return self.x(index) if self.has(index) else None
 
+    def zero_point(self, index: int) -> Value | None:
+        """Operand `index` as a tensor, None where it is not given or known to be 0."""
+        known = self.item(index).known if self.has(index) else None
+        zero = known is not None and known.dtype != object and not known.any()
+        return None if zero else self.opt(index)
+
     def xs(self) -> tuple[Value, ...]:
         """All operands as tensors."""
         return tuple(self.x(k) for k in range(len(self.items)))

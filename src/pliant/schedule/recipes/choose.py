@@ -6,26 +6,26 @@ import warnings
 
 from pliant.base.settings import settings
 from pliant.ir.tensor import Compute
-from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.nests import LARGE
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 
 
-def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
-    """The loop program of a kernel.
+def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) -> Program:
+    """The schedule of a kernel, whose outputs go past the caches where they have `large` bytes.
 
     A step whose legality cannot be proved is not taken: then the program runs as it is written,
     right but slow, and a warning says so. With PLIANT_CHECK that is an error.
     """
     try:
-        return _scheduled(spec, lanes, mm).function
+        return _by_recipe(spec, lanes, mm, large)
     except SchedulingError as error:
         if settings().check:
             raise
@@ -35,19 +35,19 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Function:
             "Please report this with the folder that PLIANT_DUMP writes.",
             stacklevel=2,
         )
-        return serial_recipe(spec).function
+        return serial_recipe(spec)
 
 
-def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
+def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
     if _is_empty(spec):
         return serial_recipe(spec)  # nothing to do but to start reductions of nothing
     match spec.kind:
         case "map":
-            return map_recipe(spec, lanes)
+            return map_recipe(spec, lanes, large)
         case "row":
-            return row_recipe(spec, lanes)
+            return row_recipe(spec, lanes, large)
         case "reduction":
-            return reduction_recipe(spec, lanes)
+            return reduction_recipe(spec, lanes, large)
         case "contraction":
             return contraction_recipe(spec, mm)
         case "serial":

@@ -44,7 +44,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
     p, nest = arrange(
-        p, anchor, tile_product(mm.columns, mm.a), plan.groups(names),
+        p, anchor, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
         [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
     store, product = nest.store, nest.product
@@ -113,5 +113,5 @@ def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
     is left in an address."""
     for extent in reversed(extents[1:]):
         p = p.split(loop, extent, tail="exact")
-        loop, _ = p.made
+        loop = LoopRef(p.made[0])
     return p

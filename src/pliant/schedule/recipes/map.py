@@ -21,6 +21,7 @@ from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
+    LARGE,
     collapse,
     grain,
     in_memory_order,
@@ -38,7 +39,7 @@ TILE: Final = 16  # of them without tuning
 WHOLE: Final = 64  # so many are one block where their number is constant
 
 
-def map_recipe(spec: Spec, lanes: int) -> Program:
+def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of maps."""
     p = inline_maps(start(spec), spec, [n for n, _ in spec.members])
     work = work_of(p, spec.outputs)
@@ -49,7 +50,7 @@ def map_recipe(spec: Spec, lanes: int) -> Program:
     *outer, last = loops
     across = _across(p, loops)
     if across is not None:
-        return _transposing(p, outer, across, last, lanes, work)
+        return _transposing(p, outer, across, last, lanes, work, large)
     extent = p.loop(last).extent
     if outer:
         p = p.fuse(*outer)
@@ -59,7 +60,7 @@ def map_recipe(spec: Spec, lanes: int) -> Program:
     else:
         p, blocks, inner = vectors(p, last, lanes)
         p = p.parallel(blocks, grain=grain(lanes * work))
-    return vectorize_all(p, inner)
+    return vectorize_all(p, inner, large)
 
 
 def _across(p: Program, loops: list[str]) -> str | None:
@@ -81,7 +82,7 @@ def _turned(offset: Int, across: str, last: str) -> bool:
 
 
 def _transposing(
-    p: Program, outer: list[str], across: str, last: str, lanes: int, work: int
+    p: Program, outer: list[str], across: str, last: str, lanes: int, work: int, large: int
 ) -> Program:
     extent, rows = p.loop(last).extent, p.loop(across).extent
     turned = _read_across(p, across, last)
@@ -110,7 +111,7 @@ def _transposing(
                 p, copies = (q, copies + made) if made else (p, copies)
     p = p.parallel(tasks, grain=grain(extent * height * work))
     p, _, inner = vectors(p, last, lanes)
-    return vectorize_all(p, [*copies, *inner])
+    return vectorize_all(p, [*copies, *inner], large)
 
 
 def _read_across(p: Program, across: str, last: str) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pliant.ir.expr import Index, Load, loads_of
@@ -23,11 +24,13 @@ from pliant.loop.stmt import (
 )
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, IntLike, as_int, maximum
 from pliant.sym.facts import Facts
 
 PARALLEL_WORK: Final = 32768  # elementary operations worth a thread of their own
+LARGE: Final = 16 << 20  # bytes of an output that no cache keeps beside what it is made from
 
 
 def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:
@@ -192,7 +195,11 @@ def vectors(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]
     return p, p.made[0], list(p.made[1:])
 
 
-def vectorize_all(p: Program, loops: Iterable[str]) -> Program:
+def vectorize_all(p: Program, loops: Iterable[str], large: int) -> Program:
+    """Each loop as a vector. What outputs of `large` bytes and more get goes past the caches: there
+    whoever reads them would find it no longer."""
     for loop in loops:
         p = p.vectorize(loop)
+        with suppress(SchedulingError):  # then it is not for an output, or read again here
+            p = p.stream(loop, large)
     return p

@@ -16,6 +16,7 @@ from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
+    LARGE,
     grain,
     in_memory_order,
     inline_maps,
@@ -32,7 +33,7 @@ WIDE: Final = 4  # of them without tuning
 REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
-def reduction_recipe(spec: Spec, lanes: int) -> Program:
+def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a reduction and the maps that follow it."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
@@ -53,7 +54,7 @@ def reduction_recipe(spec: Spec, lanes: int) -> Program:
     p, blocks, inner = _wide(p, last, lanes)
     if not outer:
         p = p.parallel(blocks, grain=grain(work * p.loop(inner[0]).extent))
-    return vectorize_all(p, inner)
+    return vectorize_all(p, inner, large)
 
 
 def _with_accumulators(p: Program, block: str, inside: str = "") -> Program:

@@ -12,26 +12,29 @@ back) or dear and wanted more than once (it then gets a buffer of one row).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.loop.regions import Access, accesses
+from pliant.loop.stmt import offset_of
 from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.nests import grain, localize, work_of
+from pliant.schedule.recipes.nests import LARGE, grain, localize, vectorize_all, work_of
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, as_int, maximum
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
 UNROLLS: Final = 8  # at most
 DEAR: Final = 8
+AHEAD: Final = 8 << 10  # bytes between what a pass reads and what it asks for, at least
 
 
-def row_recipe(spec: Spec, lanes: int) -> Program:
+def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of rows."""
     group = _Group(spec)
     p = start(spec, group.in_passes())
@@ -49,15 +52,18 @@ def row_recipe(spec: Spec, lanes: int) -> Program:
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
     work = work * next((p.loop(c).extent for c in columns.values()), as_int(1))
+    passes: list[str] = []
     for level in sorted(set(group.level.values())):
         here = {n: c for n, c in columns.items() if group.level[n] == level}
         if here:
-            p = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
+            p, blocks = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
+            passes.append(blocks)
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     if row:
         p = p.parallel(row, grain=grain(work))
-    return _in_vectors(p, p.innermost(row), lanes)
+    p = _in_vectors(p, p.innermost(row), lanes, large)
+    return _next_rows(p, row, passes) if row else p
 
 
 class _Group:
@@ -163,9 +169,11 @@ def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
     return p, row
 
 
-def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, name: str) -> Program:
+def _pass(
+    p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, name: str
+) -> tuple[Program, str]:
     """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
-    of the decision how many columns they have."""
+    of the decision how many columns they have. Gives the loop over whole blocks."""
     extent = p.loop(next(iter(columns.values()))).extent
     widths, width = _widths(extent, lanes)
     p = p.sample_categorical(name, widths, default=width)
@@ -186,7 +194,9 @@ def _pass(p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, na
             p = p.decompose_reduction(block, first)
         p = p.reduce_lanes(name)
     whole = extent // wide
-    return p if p.loop(first).extent is p.decided(whole) else p.loop_partition(first, whole)
+    if p.loop(first).extent is not p.decided(whole):
+        p = p.loop_partition(first, whole)
+    return p, first
 
 
 def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
@@ -199,12 +209,40 @@ def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
     return widths, min(few, lanes * UNROLL)
 
 
-def _in_vectors(p: Program, loops: Iterable[str], lanes: int) -> Program:
+def _in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
     """Each of these loops, of constant extent, as vectors one after the other."""
     for loop in loops:
         if p.loop(loop).extent.value > lanes:
             p = p.split(loop, lanes)
             several, loop = p.made
             p = p.unroll(several)
-        p = p.vectorize(loop)
+        p = vectorize_all(p, [loop], large)
     return p
+
+
+def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
+    """The second pass asks for the rows that the first will read next: it has its own in the cache,
+    and memory would rest meanwhile."""
+    read: set[str] = set()
+    asked: set[str] = set()
+    for blocks in passes:
+        here: set[str] = set()
+        for loop in p.innermost(blocks):
+            for a in accesses(p.loop(loop), p.invoked):
+                name = a.buffer.name
+                here.add(name)
+                along = _along(a, row)
+                if name not in read or name in asked or along is None:
+                    continue
+                with suppress(SchedulingError):
+                    p = p.prefetch(loop, name, maximum(along, AHEAD // a.buffer.dtype.bytes))
+                    asked.add(name)
+        read |= here
+    return p
+
+
+def _along(a: Access, loop: str) -> Int | None:
+    """How far apart two iterations of a loop read, where that is always the same."""
+    offset = None if a.write or a.indices is None else offset_of(a.buffer, a.indices)
+    along = None if offset is None else offset.linear(loop)
+    return None if along is None or along[0] == 0 else along[0]

@@ -1,0 +1,74 @@
+"""Asking for memory before it is wanted.
+
+A processor fetches ahead by itself what is read in a row. Where a program stays with what it has
+read for a while, memory would rest meanwhile: it says then what it will want.
+
+Before:
+
+    @loop
+    def twice(x: f32["n", 16], y: f32["n", 16], n: i64):
+        for i in grid(n):
+            for j in vectorized(16):
+                with block("y", S(i, n), S(j, 16)) as (a, b):
+                    y[a, b] = x[a, b] * 2.0
+
+Steps:
+
+    p = p.prefetch('j', 'x', 64)
+
+After:
+
+    for i in grid(n):
+        for j in vectorized(16, notes={"prefetch": ("x", size("64"))}):
+            with block("y", S(i, n), S(j, 16)) as (a, b):
+                y[a, b] = x[a, b] * 2.0
+
+What lies 64 elements behind what is read is asked for: here four rows ahead. It changes no value,
+and what is asked for need not exist: at the end of a buffer the wish comes to nothing.
+"""
+
+from __future__ import annotations
+
+from pliant.loop.regions import accesses
+from pliant.loop.rewrite import replace_at
+from pliant.loop.stmt import PREFETCH, For, offset_of
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import Program, primitive
+from pliant.sym.expr import IntLike, as_int
+
+
+@primitive
+def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
+    """Where the vectors of the loop read the buffer, what lies `ahead` so many elements further is
+    asked for."""
+    check_prefetch(p, loop, buffer, ahead)
+    path = p.loop_path("prefetch", loop)
+    target = path[-1]
+    assert isinstance(target, For)
+    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead))))
+    return p.with_body(replace_at(path, target.replace(notes=notes)))
+
+
+def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
+    """The loop is vectorized, asks for nothing yet, and reads the parameter element after element
+    along the lanes; `ahead` is in terms of sizes."""
+    path = p.loop_path("prefetch", loop)
+    target, place = path[-1], f"loop {loop}"
+    assert isinstance(target, For)
+    if target.kind != "vectorized":
+        raise SchedulingError("prefetch", place, f"it is {target.kind}, not vectorized")
+    if PREFETCH in dict(target.notes):
+        raise SchedulingError("prefetch", place, "it asks for something already")
+    strange = as_int(ahead).names - p.sizes
+    if strange:
+        reason = f"the distance mentions {', '.join(sorted(strange))}, which are not sizes"
+        raise SchedulingError("prefetch", place, reason)
+    if all(b.name != buffer for b in p.function.buffers):
+        raise SchedulingError("prefetch", place, f"{buffer} is no parameter")
+    for a in accesses(target.body, p.invoked):
+        if a.buffer.name == buffer and not a.write and a.indices is not None:
+            offset = offset_of(a.buffer, a.indices)
+            along = None if offset is None else offset.linear(loop)
+            if along is not None and along[0] == 1:
+                return
+    raise SchedulingError("prefetch", place, f"it does not read {buffer} element after element")
