@@ -12,7 +12,7 @@ from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
-from pliant.sym.expr import var
+from pliant.sym.expr import minimum, var
 from tests.schedule.programs import same
 
 FIRST = """
@@ -38,10 +38,11 @@ def dots() -> Program:
 
 @pytest.mark.parametrize("width", [2, 4])
 def test_a_tile_wider_than_its_column_is_private(width: int) -> None:
-    p = dots()
-    q = p.cache_write("c").split("c_i", 4, tail="clip").split("c_j", width)
-    q = q.reorder("c_i_0", "c_j_0", "c_i_1", "c_j_1", "c_r")
-    q = q.reverse_compute_at("c_store", "c_i_0").shrink_buffer("c_local")
+    p, tile = dots(), var("tile")
+    q = p.cache_write("c").name_size("tile", minimum(n + 1, 5)).split("c_j", width)
+    q = q.split("c_i", 2 * tile, tail="clip").split("c_i_1", tile, tail="clip")
+    q = q.reorder("c_i_0", "c_j_0", "c_i_1_0", "c_i_1_1", "c_j_1", "c_r")
+    q = q.reverse_compute_at("c_store", "c_i_1_0").shrink_buffer("c_local")
     assert q.buffer("c_local").shape[1] == 1
     same(p, q, SIZES)
 
