@@ -143,7 +143,7 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     gather = any(_gathers(p, o, m, form, nest) for o in m.operands if o.moves)
     for o in m.operands:
         if not o.moves:
-            p = _in_place(p, block, o, form, nest, fused=gather)
+            p = _in_place(p, block, o, form, nest, fused=gather and group > 1)
     p, t = _split(p, nest, known, form)
     over = [a.var for a in reversed(form.outer)]
     outer = [
@@ -248,6 +248,16 @@ def _in_place(
     place = {str(bindings[v]): x for v, x in axis.items()}  # by loop
     of = {name: place[loop] for name, loop in nest.loops.items() if loop in place}
     lead = [x for loop, x in place.items() if loop not in nest.loops.values()]
+    total = {name: p.loop(nest.loops[name]).extent for name in of}
+    if fused:
+        last, row, length = form.inner[-1].var, as_int(0), as_int(1)
+        for name in [a.var for a in form.inner if a.var in of]:
+            row, length = row * total[name] + of.pop(name), length * total[name]
+        kept = [*lead, *of.values()]
+        p = p.transform_layout(staged, (*kept, row)).transform_block_layout(copy, (*kept, row))
+        now = [var(f"_{d}") for d in range(len(kept) + 1)]
+        lead, of = now[: len(lead)], dict(zip((*of, last), now[len(lead) :], strict=True))
+        total[last] = length
     values: dict[str, IntLike] = {}
     tiles: list[Int] = []
     for name, a in form.extents.items():
@@ -258,30 +268,13 @@ def _in_place(
             values[name] = of[name] % a.extent
         else:
             values[name] = of[name]
-            values |= _size_of(a, p.loop(nest.loops[name]).extent)
-    for name, a in form.extents.items():  # of iterators that run once
-        if name not in nest.loops:
-            values |= _size_of(a, as_int(1))
-    if fused:
-        values |= _fused(p, form, nest, of)
+    for name, a in form.extents.items():  # those of iterators that run once, too
+        values |= _size_of(a, total[name] if name in of else as_int(1))
     inside = [_int(i).subs(values) for i in o.formal.indices]
     layout = (*lead, *tiles, *inside)
     p = p.transform_layout(staged, layout, 0)
     # Who fills gaps runs over the new dimensions already.
     return p.transform_block_layout(copy, layout) if len(p.made) == 1 else p
-
-
-def _fused(p: Program, form: Einsum, nest: Arranged, of: Mapping[str, Int]) -> dict[str, IntLike]:
-    """Values of the intrinsic's iterators that are reduced over, where the last is all of them."""
-    values = dict[str, IntLike]()
-    place, total = as_int(0), as_int(1)
-    for a in form.inner:
-        values |= {a.var: 0, **_size_of(a, as_int(1))}
-        if a.var in of:
-            extent = p.loop(nest.loops[a.var]).extent
-            place, total = place * extent + of[a.var], total * extent
-    last = form.inner[-1]
-    return values | {last.var: place, **_size_of(last, total)}
 
 
 def _size_of(axis: Axis, total: Int) -> dict[str, IntLike]:
