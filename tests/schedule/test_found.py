@@ -263,3 +263,42 @@ def test_new_loops_are_not_called_as_the_blocks_iterators() -> None:
     ).split("i", 4)
     same(p, p.reverse_compute_at("y", "i_0"), [(0,), (1,), (5,)])
     same(p, p.compute_at("t", "j"), [(0,), (1,), (5,)])
+
+
+def test_a_read_that_never_happens_is_no_reason_against_a_smaller_buffer() -> None:
+    """What it would mean for it to be inside the buffer contradicts what is known."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[5, 2], y: f32[5, 1]):\n"
+            '    t = alloc(f32[5, 1], scope="scratch")\n'
+            "    for i, j in grid(5, 1):\n"
+            '        with block("t", S(i, 5), S(j, 1)) as (a, b):\n'
+            "            t[a, b] = x[a, 2*b]\n"
+            "    for k, l in grid(5, 1):\n"
+            '        with block("y", S(k, 5), S(l, 1)) as (a, b):\n'
+            "            y[a, b] = t[a, b] + select((0 <= b + 1) & (b + 1 < 1), t[a, b + 1], 0.0)\n"
+        )
+    )
+    q = p.compute_at("t", "l")
+    same(q, q.shrink_buffer("t"), [()])
+
+
+def test_a_part_of_a_loop_stages_nothing_that_only_it_may_read() -> None:
+    """There the condition that keeps the other part inside the buffer is left out."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[4], y: f32[4]):\n"
+            "    for i, r in grid(4, 3):\n"
+            '        with block("y", S(i, 4), R(r, 3)) as (a, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + select((0 <= a + c) & (a + c < 4), x[a + c], 0.0)\n"
+        )
+    ).loop_partition("i", 0)
+    with pytest.raises(
+        SchedulingError,
+        match="x may need",
+    ):
+        p.stage_operand("y", "x")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.base.dtypes import f32
+from pliant.base.names import fresh_name
 from pliant.graph.expression import expression_binding, expression_of
 from pliant.graph.function import Binding, Function, TensorType, Value
 from pliant.graph.operator import Operators
@@ -123,9 +124,7 @@ class Narrowing:
         return value
 
     def fresh(self, wish: str) -> str:
-        name, k = wish, 1
-        while name in self.taken:
-            name, k = f"{wish}_{k}", k + 1
+        name = fresh_name(wish, self.taken)
         self.taken.add(name)
         return name
 
