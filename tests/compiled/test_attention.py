@@ -114,12 +114,44 @@ def test_expressions_of_indices() -> None:
     check(alibi, operands)
 
 
-@pytest.mark.parametrize(("shared", "fused"), [(2, 1), (4, 0)])
-def test_shared_heads(shared: int, fused: int) -> None:
+@pytest.mark.parametrize("shared", [2, 4])
+def test_shared_heads(shared: int) -> None:
+    """Keys of several heads, or of all: rows are then the queries of them all, also with a mask
+    and with what depends on the head."""
+
     def grouped(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
-    check(grouped, lambda *n: operands(*n, heads=4, shared=shared), fused=fused)
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    def slopes(q: Any, k: Any, v: Any) -> Any:
+        k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
+        far = (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])[None]).abs()
+        slope = torch.arange(1, 5)[:, None, None] * 0.1
+        x = torch.softmax(q @ k.transpose(-1, -2) - slope * far, -1)
+        return torch.relu(x @ v) + q[..., :1]
+
+    def make(b: int, s: int, t: int) -> Args:
+        return operands(b, s, t, heads=4, shared=shared)
+
+    check(grouped, make)
+    check(causal, make, sizes=[n for n in SIZES if n[2]])
+    check(slopes, make)
+
+
+def test_one_head() -> None:
+    """A head that is one keeps its dimension."""
+
+    def heads(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.reshape(*x.shape[:2], 1, -1).transpose(1, 2) for x in (q, k, v))
+        return attend(q, k, v).transpose(1, 2).flatten(2)
+
+    def make(b: int, s: int, t: int) -> Args:
+        return tensor(b, s, 48), tensor(b, t, 48, seed=1), tensor(b, t, 60, seed=2)
+
+    few = [n for n in SIZES if all(n)]
+    check(heads, make, ({0: "b", 1: "s"}, {0: "b", 1: "t"}, {0: "b", 1: "t"}), sizes=few)
 
 
 def test_heads_side_by_side() -> None:

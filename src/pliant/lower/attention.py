@@ -92,8 +92,8 @@ def _attention(
     one, two = plans[first], plans[last]
     scores, operand = s.stages[first].tensor, operand_of(two)
     assert operand is not None and isinstance(scores, Compute)
-    if max(map(len, (one.m, one.n, two.m, two.n))) > 1 or two.positions:
-        raise _ApartError("rows or columns have several dimensions")
+    if max(len(one.n), len(two.n)) > 1 or two.positions:
+        raise _ApartError("columns have several dimensions")
     if not (one.m and one.n and two.m and two.n):
         raise _ApartError("there is but one row or column")
     if one.group > 1 or two.group > 1:
@@ -104,7 +104,7 @@ def _attention(
     if operand.source.shape != scores.shape or names[column] != two.inner:
         raise _ApartError("the second product does not sum over columns of the first")
     there = dict(zip(axes, names, strict=True))
-    if (there[one.m[0]], [there[b] for b in one.batch]) != (two.m[0], list(two.batch)):
+    if ([there[x] for x in one.m], [there[x] for x in one.batch]) != ([*two.m], [*two.batch]):
         raise _ApartError("the products have other rows")
     between = _between(s, readers, column, first, last)
     rows = tuple(n for d, n in enumerate(names) if d != column)

@@ -53,6 +53,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     if scores != one.store:
         p = p.compute_inline(one.store)
     p = p.transform_block_layout(scores, one.space)
+    p = _flat_rows(p, parts, scores, one.space)
     outputs = [two.store if name == last else name for name in spec.outputs]
     if two.store not in outputs or len(outputs) > 1:
         p = p.compute_inline(two.store, keep=two.store in outputs)
@@ -178,6 +179,29 @@ def _arranged(p: Program, spec: Spec, name: str, mm: MatmulIntrinsic) -> tuple[P
         p, name, tile_product(mm.columns, mm.a), plan.groups(names),
         [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
+
+
+def _flat_rows(p: Program, parts: _Parts, scores: str, space: Sequence[Int]) -> Program:
+    """What lies between the products has the rows of a product too: where heads share keys, rows
+    are all of their queries. `space` is the layout of what has columns."""
+    column = space[-1]
+    (name,) = column.names
+    place = int(name[1:])  # of the dimension
+    rank = len(parts.group.spec.space)
+    rows = [d for d in range(rank) if d != place]
+    of_rows = {f"_{d}": var(f"_{k}") for k, d in enumerate(rows)}
+    flat = tuple(x.subs(of_rows) for x in space[:-1])
+    for buffer in dict.fromkeys((*parts.rows, parts.scores, parts.weights)):
+        wide = buffer in (parts.scores, parts.weights) or parts.group.over_space(buffer)
+        p = p.transform_layout(buffer, space if wide else flat)
+    for block in parts.rows:
+        if parts.group.over_space(block):
+            p = p.transform_block_layout(block, space)
+        elif parts.group.members[block].reduce_axes:
+            p = p.transform_block_layout(block, (*flat, var(f"_{len(rows)}")))
+        else:
+            p = p.transform_block_layout(block, flat)
+    return p
 
 
 @dataclass(frozen=True)
