@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import inspect
 import json
 import os
 import signal
@@ -100,8 +99,6 @@ class Pliant(System):
 
         more = {}
         if self.bf16:
-            if "precision" not in inspect.signature(pliant.compile).parameters:
-                raise UnavailableError("pliant.compile has no precision=")
             more["precision"] = "bf16"
         case = case_of(model)
         dims = {n: pliant.Dim(**known) for n, known in case.dims.items()}

@@ -1,9 +1,10 @@
-"""The steps of docs/tutorial_matmul.md beside PyTorch's product, on one thread, taking turns.
+"""The steps of docs/tutorial_matmul.md beside the machine's best product, on one thread, in turns.
 
     PYTHONPATH=src:. python bench/tutorial.py [--sizes 512 1000 …] [--runs N] [--json FILE]
 
-`x torch` says how many times as long as the step torch takes; the last step is wanted at 0.85 or
-more. The programs are those that the document defines.
+The best is that of NumPy, PyTorch, OpenVINO and ONNX Runtime, as far as they are installed, that
+took the least time at the size. `x best` says how many times as long as a step it takes: the last
+steps are wanted at 0.85 or more. The programs are those that the document defines.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import torch
+import numpy as np
 
 import pliant
+from bench.product_peers import on_one_thread, product_peers
 from bench.timing import contention, interleave, paired_ratio, table
 from pliant.schedule.program import Program
 
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=31)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    on_one_thread()
     busy = contention()
     names: dict[str, Any] = {"__name__": "tutorial"}
     for number, (kind, text) in enumerate(blocks()):
@@ -64,16 +66,22 @@ def main() -> None:
     compiled = {n: pliant.compile(p, threads=1) for n, p in programs(names).items()}
     rows: list[list[Any]] = []
     for size in options.sizes:
-        a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
-        calls: dict[str, Any] = {"torch": lambda a=a, b=b, out=out: torch.mm(a, b, out=out)}
+        rng = np.random.default_rng(size)
+        a, b = (rng.standard_normal((size, size), np.float32) for _ in range(2))
+        out, peers = np.empty_like(a), product_peers(a, b)
+        calls: dict[str, Any] = dict(peers)
         for name, f in compiled.items():
             if name not in SLOW or size == min(options.sizes):
                 calls[name] = lambda f=f, a=a, b=b, out=out: f(a, b, out=out)
+        for name, call in calls.items():
+            np.testing.assert_allclose(np.asarray(call()), a @ b, atol=1e-2, err_msg=name)
         times = interleave(calls, options.runs, limit=60.0)
+        best = min(peers, key=lambda n: times[n].median)
         for name, t in times.items():
-            speed, ratio = 2e-9 * size**3 / t.median, paired_ratio(times["torch"], t)
-            rows.append([size, name, t.median * 1e3, speed, ratio])
-    header = ["size", "step", "ms", "GFLOP/s", "x torch"]
+            speed, ratio = 2e-9 * size**3 / t.median, paired_ratio(times[best], t)
+            shown = f"{name} (best)" if name == best else name
+            rows.append([size, shown, t.median * 1e3, speed, ratio])
+    header = ["size", "step", "ms", "GFLOP/s", "x best"]
     cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
     print(table(header, cells))
     if busy:

@@ -104,7 +104,9 @@ def compile(
     bits of a row do not depend on how many other rows there are, or on what is in them.
 
     `precision`: None, as the model says; "bf16" has products of f32 values (matrix products,
-    convolutions, attention) multiply bf16 factors and sum in f32. It changes the inside only:
+    convolutions, attention) multiply bf16 factors and sum in f32; "int8" has products with weights
+    multiply 8-bit integers and sum in i32, with a scale for each output channel of a weight and,
+    found in every call, for each row (of a convolution: each picture). It changes the inside only:
     inputs and outputs keep their types, softmax and normalisations stay f32. With example inputs
     the model is compiled as it is too, and `stats()` and `explain()` tell the accuracy against
     that on them, for each output: relative L2 and the largest absolute error.
@@ -199,7 +201,7 @@ def _reduced(imported: ImportedModel, precision: str, operators: Operators) -> I
     def explained(binding: Binding, reason: str) -> None:
         kept[f"{binding.op} stays f32: {reason}"] += 1
 
-    function = reduce_precision(imported.function, operators, explained)
+    function = reduce_precision(imported.function, operators, precision, explained)
     notes = [f"precision={precision!r}: {n} x {what}" for what, n in kept.items()]
     return replace(imported, function=function, notes=(*imported.notes, *notes))
 

@@ -62,8 +62,10 @@ def program(
 
     `pliant.language` lists the words. Parameters are buffers, `x: f32["n", 384]`, and sizes,
     `n: i64`, which need not be listed where a shape names them. Those that are stored into are
-    outputs. `dims` says what is taken for granted of sizes; calls check it. `target` and `numerics`
-    say which intrinsics there are to `tensorize` with (`p.intrinsics`).
+    outputs; as with `numpy.empty`, what a program does not store into one is anything (`run` shows
+    NaN). Where a whole margin of one is never stored, it is refused. `dims` says what is taken for
+    granted of sizes; calls check it. `target` and `numerics` say which intrinsics there are to
+    `tensorize` with (`p.intrinsics`).
 
     Raises InvalidModelError, with file, line and the text, for what is not the language.
     """

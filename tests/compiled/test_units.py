@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -50,3 +51,43 @@ def test_unit_dimensions(case: str) -> None:
 def test_a_norm_is_one_kernel() -> None:
     f = pliant.compile(Apply(rms), (tensor(3, 4, 6),), dynamic_shapes=(({0: "a", 2: "c"},),))
     assert f.stats()["kernels"] == 1
+
+
+ONE: dict[str, tuple[Callable[..., Any], int]] = {
+    "softmax": (lambda x: x.softmax(-1), 1),
+    "rows": (lambda x: rms(x * 2), 1),
+    "after a product": (lambda x: ((x @ x.mT) * 2).softmax(-1), 3),
+}
+
+
+@pytest.mark.parametrize("case", ONE)
+def test_a_batch_of_one_is_a_dimension_like_others(case: str) -> None:
+    """Its index can only be 0, which must not hide that a kernel's stages go over one space."""
+    fn, kernels = ONE[case]
+    f = pliant.compile(Apply(fn), (tensor(1, 4, 6),), dynamic_shapes=(({1: "b", 2: "c"},),))
+    assert f.stats()["kernels"] <= kernels
+    for shape in ((1, 4, 6), (1, 1, 1), (1, 7, 33), (1, 0, 5)):
+        x = tensor(*shape)
+        torch.testing.assert_close(f(x), fn(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+Layer = tuple[torch.nn.Module, tuple[int, ...], list[str]]
+VECTORS: dict[str, Layer] = {
+    "one row": (torch.nn.Linear(20, 40), (1, 20), ["contraction"]),
+    "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["reduction"]),
+    "one pixel": (torch.nn.Conv2d(20, 40, 1), (1, 20, 1, 1), ["contraction"]),
+    "one channel": (torch.nn.Conv2d(20, 1, 1, bias=False), (1, 20, 5, 3), ["reduction"]),
+    "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["reduction"]),
+}
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_products_with_vectors(case: str) -> None:
+    """A constant matrix is packed for a row; a column would fill no panel. No kernel is left as it
+    is written, which would be slow (the tests make that an error)."""
+    layer, shape, kinds = VECTORS[case]
+    x = tensor(*shape)
+    f = pliant.compile(layer.eval(), (x,))
+    assert re.findall(r"k_([a-z]+)_", f.explain()) == kinds
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), layer(x), rtol=1e-4, atol=1e-5)

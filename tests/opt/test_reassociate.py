@@ -150,3 +150,20 @@ def test_matmul_and_add_of_onnx():
     assert f.explain().count("[contraction") == 1
     strict = pliant.compile(model, numerics="strict")
     assert strict.explain().count("[contraction") != 1
+
+
+def test_a_long_chain_before_a_product_is_compiled():
+    class Chain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(16, 8)
+            self.register_buffer("shift", torch.ones(16))
+
+        def forward(self, x):
+            for _ in range(1500):
+                x = x + self.shift
+            return self.last(x)
+
+    chain, x = Chain(), torch.randn(2, 16)
+    function = imported(chain, (x,))
+    assert products(reassociate(function, OPERATORS)) == products(function)

@@ -107,8 +107,8 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
         "numerics must be one of fast, strict, batch_invariant, not 'quick'",
     ),
     "precision": (
-        {"precision": "int8"}, UnsupportedError,
-        "precision='int8' is not available; there are: None (as the model says), 'bf16'",
+        {"precision": "int4"}, UnsupportedError,
+        "precision='int4' is not available; there are: None (as the model says), 'bf16', 'int8'",
     ),
     "args": (
         {"args": (X,)}, InvalidModelError,

@@ -153,9 +153,28 @@ def steps(x: f32[n], y: f32[n], count: i64):  # noqa: F821
         y[i] = x[i] * f32(count)
 
 
+def first_half(x: f32[n], y: f32[n]):
+    for i in grid(n // 2):
+        y[i] = x[i]
+
+
+def but_the_first(x: f32[n], y: f32[n, 2]):
+    for i in grid(n - 1):
+        y[i + 1, 0] = x[i]
+        y[i + 1, 1] = x[i]
+
+
+def no_corner(x: f32[n, m], y: f32[n, m]):
+    for i, j in grid(n, m - 1):
+        y[i, j] = x[i, j]
+
+
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
+        (first_half, r"y is written up to n//2 of the n along dim 0"),
+        (but_the_first, "y is written from index 1 of dim 0 on, not before"),
+        (no_corner, r"y is written up to m - 1 of the m along dim 1"),
         (accumulates, "y is read before it is written"),
         (nothing, "it stores into none of its parameters"),
         (open_size, "the size m does not follow from the shapes of its inputs"),
@@ -168,6 +187,19 @@ def test_what_is_no_function_of_arrays_is_refused(fn: object, message: str) -> N
         pliant.compile(p)
     with pytest.raises(pliant.InvalidModelError, match=message):
         p.run(floats(3))
+
+
+@pliant.program
+def triangle(x: f32[n, n], y: f32[n, n]):
+    for i in grid(n):
+        for j in grid(i + 1):
+            y[i, j] = x[i, j]
+
+
+def test_what_is_not_stored_is_anything() -> None:
+    """Only margins are proved never to be stored; running the program shows the rest."""
+    x, below = floats(4, 4), np.tril(np.ones((4, 4), bool))
+    np.testing.assert_array_equal(pliant.compile(triangle)(x)[below], x[below])
 
 
 COLUMNS = int(next(iter(product.intrinsics)).split("x")[1])  # of the target's tile

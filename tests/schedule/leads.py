@@ -175,6 +175,40 @@ def store_in(draw: Draw, p: Program) -> list[Move]:
     return [_move("store_in", *draw(st.sampled_from(pairs)))] if pairs else []
 
 
+def stream(draw: Draw, p: Program) -> list[Move]:
+    """What a block stores in a parameter, in vectors."""
+    found = [s.name for s in p.statements() if isinstance(s, Block) and _written(p, s) - _own(p)]
+    loop, moves = _vectors(draw, p, found)
+    return [*moves, _move("stream", loop, draw(st.sampled_from([0, 1024])))] if moves else []
+
+
+def prefetch(draw: Draw, p: Program) -> list[Move]:
+    """What a block reads of a parameter, in vectors."""
+    pairs = [
+        (s.name, a.buffer.name)
+        for s in p.statements()
+        if isinstance(s, Block)
+        for a in accesses(s)
+        if a.buffer not in _own(p) and not a.write
+    ]
+    if not pairs:
+        return []
+    block, name = draw(st.sampled_from(pairs))
+    loop, moves = _vectors(draw, p, [block])
+    ahead = draw(st.sampled_from([64, var("n")]))
+    return [*moves, _move("prefetch", loop, name, ahead)] if moves else []
+
+
+def _vectors(draw: Draw, p: Program, blocks: list[str]) -> tuple[str, list[Move]]:
+    """The innermost loop of one of the blocks in vectors of 4, and their loop."""
+    inside = [loops[-1] for name in blocks if (loops := p.loops(name))]
+    if not inside:
+        return "", []
+    loop = draw(st.sampled_from(inside))
+    lanes = p.names().variable(f"{loop}_1")
+    return lanes, [_move("split", loop, 4, tail="peel"), _move("vectorize", lanes)]
+
+
 def unannotate(draw: Draw, p: Program) -> list[Move]:
     """A note there is, or was just made."""
     places = [s for s in p.statements() if isinstance(s, For | Block)]
@@ -197,10 +231,12 @@ LEADS: Final = {
         merge,
         pad_block,
         pad_einsum,
+        prefetch,
         reverse_compute_at,
         rolling_buffer,
         set_scope,
         store_in,
+        stream,
         unannotate,
     )
 }

@@ -10,7 +10,7 @@ import torch
 
 from bench.kernel_calls import Kernel
 from pliant.base.dtypes import f32, i32, u8
-from pliant.codegen.build import micro_kernel
+from pliant.codegen.build import target_matmuls
 from pliant.codegen.llvm.target import target
 from pliant.ir.tensor import compute, placeholder, reduce
 from pliant.loop.from_tensor import unscheduled
@@ -268,16 +268,24 @@ def test_the_first_intrinsic_that_fits() -> None:
     assert call.callee == "fma"
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_compiled_results(name: str) -> None:
-    """One kernel, 20 random shapes, beside NumPy or torch."""
+ODD = {
+    "conv2d of 5 channels, NCHW": window(2, channels=5),
+    "conv2d of 5 channels, NHWC": window(2, last=True, channels=5, filters=3),
+    "conv1d of 19 channels": window(1, channels=19, kernel=1),
+}
+
+
+@pytest.mark.parametrize("types", [F32, BF16, INT8], ids=["f32", "bf16", "u8s8"])
+@pytest.mark.parametrize("name", [*WORKLOADS, *ODD])
+def test_compiled_results(name: str, types: Types) -> None:
+    """One kernel, 20 random shapes, beside torch; of what is multiplied in groups, too."""
     t = target()
-    mk = micro_kernel(t)
-    mm = MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes)
-    w = WORKLOADS[name](F32)
-    p = bare(w, *mm.intrinsics)
-    kernel = Kernel(auto_tensorize(p, w.result.name, [mm.plain]).function, t)
-    check(kernel, w, 20)
+    wanted = types.a, types.b, types.sum
+    mm = next(x for x in target_matmuls(t) if (x.a, x.b, x.c) == wanted)
+    w = (WORKLOADS | ODD)[name](types)
+    f = auto_tensorize(bare(w, *mm.intrinsics), w.result.name, [mm.plain]).function
+    assert [s.callee for s in statements(f.body) if isinstance(s, Invoke)] == [mm.symbol]
+    check(Kernel(f, t), w, 20)
 
 
 def check(kernel: Kernel, w: Workload, count: int) -> None:
@@ -287,10 +295,12 @@ def check(kernel: Kernel, w: Workload, count: int) -> None:
         if len(sizes) > 3:
             sizes = {s: min(v, 12) for s, v in sizes.items()}
         x, y = (
-            rng.integers(-4, 5, [d.eval(sizes) for d in i.dims]).astype(np.float32)
+            rng.integers(0 if i.dtype is u8 else -4, 5, [d.eval(sizes) for d in i.dims])
             for i in w.inputs
         )
-        out = np.full([d.eval(sizes) for d in w.result.shape], np.nan, np.float32)
-        kernel([x, y, out], [sizes[s] for s in w.sizes])
-        expected = w.reference(torch.tensor(x), torch.tensor(y)).numpy()
+        given = [a.astype(i.dtype.numpy) for a, i in zip((x, y), w.inputs, strict=True)]
+        shape = [d.eval(sizes) for d in w.result.shape]
+        out = np.full(shape, 77, w.result.dtype.numpy)
+        kernel([*given, out], [sizes[s] for s in w.sizes])
+        expected = w.reference(torch.tensor(x).float(), torch.tensor(y).float()).numpy()
         np.testing.assert_array_equal(out, expected, err_msg=str(sizes))

@@ -8,6 +8,7 @@ import pytest
 from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
+from pliant.sym.expr import var
 from tests.schedule.native import native
 from tests.schedule.programs import same, softmax
 
@@ -165,3 +166,139 @@ def test_a_copy_is_not_filled_after_the_reduction_in_it_has_started() -> None:
         p.loop_partition("u", 1).cache_inplace("y", "y")
     q = p.decompose_reduction("y", "r").loop_partition("u", 1).cache_inplace("y", "y")
     same(p, q, [(2, 0), (2, 1), (3, 4)])
+
+
+def test_new_loops_do_not_go_where_a_reduction_has_started() -> None:
+    """Its start went with them into a loop that never ran."""
+    text = (
+        "@loop\n"
+        "def random(x: f32[{k}], y: f32[()]):\n"
+        '    t = alloc(f32[{k}], scope="scratch")\n'
+        "    for r in grid({k}):\n"
+        '        with block("t", S(r, {k})) as (c,):\n'
+        "            t[c] = x[c]\n"
+        '        with block("y", R(r, {k})) as (c,):\n'
+        "            with init():\n"
+        "                y[()] = -inf\n"
+        "            y[()] = max(y[()], t[c])\n"
+    )
+    parts = (var("_0") % 2, var("_0") // 2)
+    p = program(parse_function(text.format(k=0)))
+    with pytest.raises(SchedulingError, match="it starts in front of loop r, in which there is mo"):
+        p.transform_block_layout("y", parts)
+    p = program(parse_function(text.format(k=1)))
+    same(p, p.transform_block_layout("y", parts), [()])
+
+
+def test_new_loops_need_all_uses_of_the_old_ones_in_iterators() -> None:
+    """What cache_index had left in the body named a loop that was gone."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32[0, "n"], y: f32[0, "n"], n: i64):\n'
+            "    for i, j in grid(0, n):\n"
+            '        with block("y", S(i, 0), S(j, n)) as (a, b):\n'
+            "            y[a, b] = x[a, b]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="it uses loop j itself, not by an iterator"):
+        p.cache_index("y", "x", "i", "j", ()).transform_block_layout("y", (var("_0"), var("_1")))
+
+
+PREFIXES = """\
+@loop
+def prefixes(x: f32["n", "n"], z: f32["n", "n"], n: i64):
+    t = alloc(f32[n], scope="scratch")
+    for r in grid(n):
+        for i in grid(n):
+            with block("t", S(i, n), R(r, n)) as (v, w):
+                with init():
+                    t[v] = 0.0
+                t[v] = t[v] + x[v, w]
+        for j in grid(n):
+            with block("z", S(j, n), S(r, n)) as (a, b):
+                z[a, b] = t[a]
+"""
+
+
+def test_a_sum_that_goes_on_is_not_computed_at_a_use() -> None:
+    """All of it was, in each iteration of a loop around both."""
+    p = program(parse_function(PREFIXES))
+    with pytest.raises(SchedulingError, match="it still reduces over loop r, which is around both"):
+        p.compute_at("t", "j")
+
+
+def test_an_iterator_of_a_loop_that_stays_is_that_loops() -> None:
+    """A loop over all of its domain was made, inside the other."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def rows(x: f32["n", 4], y: f32["n", 4], n: i64):\n'
+            "    for i in grid(n):\n"
+            '        t = alloc(f32[4], scope="scratch")\n'
+            "        for j in grid(4):\n"
+            '            with block("t", S(j, 4)) as (b,):\n'
+            "                t[b] = x[i, b]\n"
+            "        for k in grid(4):\n"
+            '            with block("y", S(i, n), S(k, 4)) as (c, d):\n'
+            "                y[c, d] = t[d]\n"
+        )
+    )
+    same(p, p.reverse_compute_at("y", "j"), [(0,), (1,), (5,)])
+
+
+def test_new_loops_are_not_called_as_the_blocks_iterators() -> None:
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def twice(x: f32["n"], y: f32["n"], n: i64):\n'
+            '    t = alloc(f32[n], scope="scratch")\n'
+            "    for i in grid(n):\n"
+            '        with block("t", S(i, n)) as (v,):\n'
+            "            t[v] = x[v]\n"
+            "    for j, k in grid(n//4 + 1, 4):\n"
+            '        with block("y", S(4*j + k, n), where=4*j + k < n) as (w,):\n'
+            "            y[w] = 2.0 * t[w]\n"
+        )
+    ).split("i", 4)
+    same(p, p.reverse_compute_at("y", "i_0"), [(0,), (1,), (5,)])
+    same(p, p.compute_at("t", "j"), [(0,), (1,), (5,)])
+
+
+def test_a_read_that_never_happens_is_no_reason_against_a_smaller_buffer() -> None:
+    """What it would mean for it to be inside the buffer contradicts what is known."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[5, 2], y: f32[5, 1]):\n"
+            '    t = alloc(f32[5, 1], scope="scratch")\n'
+            "    for i, j in grid(5, 1):\n"
+            '        with block("t", S(i, 5), S(j, 1)) as (a, b):\n'
+            "            t[a, b] = x[a, 2*b]\n"
+            "    for k, l in grid(5, 1):\n"
+            '        with block("y", S(k, 5), S(l, 1)) as (a, b):\n'
+            "            y[a, b] = t[a, b] + select((0 <= b + 1) & (b + 1 < 1), t[a, b + 1], 0.0)\n"
+        )
+    )
+    q = p.compute_at("t", "l")
+    same(q, q.shrink_buffer("t"), [()])
+
+
+def test_a_part_of_a_loop_stages_nothing_that_only_it_may_read() -> None:
+    """There the condition that keeps the other part inside the buffer is left out."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[4], y: f32[4]):\n"
+            "    for i, r in grid(4, 3):\n"
+            '        with block("y", S(i, 4), R(r, 3)) as (a, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + select((0 <= a + c) & (a + c < 4), x[a + c], 0.0)\n"
+        )
+    ).loop_partition("i", 0)
+    with pytest.raises(
+        SchedulingError,
+        match="x may need",
+    ):
+        p.stage_operand("y", "x")

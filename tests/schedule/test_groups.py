@@ -23,15 +23,15 @@ HALVES = MatmulIntrinsic("mm_bf16_2x4", 2, 4, 4, bf16, bf16, f32, group=2)
 CASES = [(3, 5, 4), (1, 1, 1), (0, 3, 2), (3, 0, 2), (2, 3, 0), (7, 9, 3), (5, 4, 9), (4, 8, 8)]
 
 
-def product(mm: MatmulIntrinsic, depth: IntLike = k) -> Program:
+def product(mm: MatmulIntrinsic, depth: IntLike = k, rows: IntLike = n) -> Program:
     """c = a @ b in the type of the sums."""
-    a, b = placeholder("a", (n, depth), mm.a), placeholder("b", (depth, m), mm.b)
+    a, b = placeholder("a", (rows, depth), mm.a), placeholder("b", (depth, m), mm.b)
     c = compute(
-        (n, m),
+        (rows, m),
         lambda i, j: reduce("sum", (depth,), lambda r: a[i, r].cast(mm.c) * b[r, j].cast(mm.c)),
         "c",
     )
-    sizes = ["n", "m"] + ["k"] * (depth is k)
+    sizes = ["n"] * (rows is n) + ["m"] + ["k"] * (depth is k)
     return program(unscheduled("product", [c], [a, b], sizes), intrinsics=mm.intrinsics)
 
 
@@ -46,6 +46,14 @@ def tiled(p: Program, mm: MatmulIntrinsic, tail: str = "clip") -> Program:
     p = p.add_unit_loop("c_r").cache_index("c", "a", "c_i_0", "c_r", ("u", "c_i_1"))
     p = p.split("c_r", g, tail=tail) if g > 1 else p
     return p.decompose_reduction("c", "u")
+
+
+@pytest.mark.parametrize("mm", [BYTES, HALVES], ids=["bytes", "halves"])
+def test_one_row_has_no_next_one(mm: MatmulIntrinsic) -> None:
+    """How far the next row of a tile is does not matter where there is only one."""
+    p = product(mm, rows=1)
+    q = tiled(p, mm).tensorize("c_i_1", mm.plain)
+    same(p, q, [case[1:] for case in CASES], {mm.symbol: mm.intrinsics[0].semantics})
 
 
 @pytest.mark.parametrize("mm", [BYTES, HALVES], ids=["bytes", "halves"])

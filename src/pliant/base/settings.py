@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 NUMERICS: Final = ("fast", "strict", "batch_invariant")  # see `pliant.compile`
-PRECISIONS: Final = ("bf16",)  # see `pliant.compile`
+PRECISIONS: Final = ("bf16", "int8")  # see `pliant.compile`
 STAGES: Final = ("graph", "loop", "host", "llvm", "asm")  # kinds that can be written
 DUMPED: Final = frozenset(STAGES) - {"asm"}  # those that PLIANT_DUMP writes
 

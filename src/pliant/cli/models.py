@@ -30,7 +30,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--numerics", default="fast", choices=NUMERICS)
     parser.add_argument(
-        "--precision", metavar="bf16", help="of products' factors; default: as the model says"
+        "--precision", metavar="bf16|int8", help="of products' factors; default: as the model says"
     )
     add_threads(parser)
 

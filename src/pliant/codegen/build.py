@@ -22,6 +22,7 @@ from pliant.lower.canonical import Spec
 from pliant.lower.contraction import Factors
 from pliant.runtime.manifest import Site
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.program import Program
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 
@@ -65,14 +66,19 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
     return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group)
 
 
-def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
-    """The loop program of a kernel for a target."""
+def kernel_schedule(spec: Spec, t: Target) -> Program:
+    """How a kernel runs on a target: the program of its definition, and the steps that made it."""
     mm = matmul_intrinsic(t, spec.numerics)
     if spec.plan is not None:
         packed = next(x for x in spec.inputs if x.label == spec.plan.packed)
         types = (spec.plan.a_side.dtype, packed.dtype)
         mm = next(x for x in target_matmuls(t, spec.numerics) if (x.a, x.b) == types)
-    return schedule(spec, t.lanes(32), mm, t.l3 // 2).replace(name=symbol)
+    return schedule(spec, t.lanes(32), mm, t.l3 // 2)
+
+
+def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
+    """The loop program of a kernel for a target: all that code is made of."""
+    return kernel_schedule(spec, t).function.replace(name=symbol)
 
 
 def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.base.errors import InvalidModelError
+from pliant.base.names import fresh_name
 from pliant.graph.function import Binding, Function, Module, Value
 
 
@@ -112,9 +113,7 @@ class _Inlining:
         return self.weights[key]
 
     def _fresh(self, value: Value) -> Value:
-        name, k = value.name, 1
-        while name in self.taken:
-            name, k = f"{value.name}_{k}", k + 1
+        name = fresh_name(value.name, self.taken)
         self.taken.add(name)
         return value if name == value.name else Value(name, value.type)
 

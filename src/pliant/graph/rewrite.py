@@ -92,6 +92,13 @@ class Match:
     operands: dict[str, Any] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     covered: list[Binding] = field(default_factory=list)
+    makers: Mapping[Value, Binding] = field(default_factory=dict)
+    uses: Mapping[Value, int] = field(default_factory=dict)
+
+    def maker(self, value: Value) -> Binding | None:
+        """What makes a value that is read once, for replacements that look further than patterns
+        say; None for others."""
+        return self.makers.get(value) if self.uses.get(value) == 1 else None
 
     def __getitem__(self, name: str) -> Any:
         """The operand of that name."""
@@ -220,7 +227,7 @@ class _Round:
 
     def _rewritten(self, binding: Binding) -> bool:
         for rule in self.table.get(binding.op, ()):
-            match = Match(binding)
+            match = Match(binding, makers=self.makers, uses=self.uses)
             reason = self._match(rule.pattern, binding, match, root=True)
             if reason is None:
                 reason = self._replace(rule, match)

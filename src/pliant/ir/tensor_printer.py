@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pliant.base.errors import InvalidModelError
+from pliant.base.names import fresh_name
 from pliant.ir.expr import Axis, Expr
 from pliant.ir.printer import (
     as_name,
@@ -73,10 +74,7 @@ class TensorPrinter:
         self._names[tensor] = name
 
     def _fresh(self, wish: str) -> str:
-        clean = as_name(wish)
-        name, k = clean, 1
-        while name in self._taken:
-            name, k = f"{clean}_{k}", k + 1
+        name = fresh_name(as_name(wish), self._taken)
         self._taken.add(name)
         return name
 

@@ -9,16 +9,19 @@ and of a function that is one nest, as the semantics of an intrinsic.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pliant.ir.einsum import Einsum, NoEinsum, names_in, split_guard
-from pliant.ir.expr import Axis, Expr
+from pliant.ir.expr import Axis, Expr, Index, substitute
 from pliant.ir.mapping import likely_value
+from pliant.ir.node import transform
 from pliant.loop.reducer import Reducer
 from pliant.loop.reduction import as_update
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Block, For, Function, If, Iter, Seq, Stmt, Store, offset_of
-from pliant.sym.expr import var
+from pliant.sym.atoms import MinAtom
+from pliant.sym.expr import ceildiv, var
 from pliant.sym.facts import Facts
 
 
@@ -55,6 +58,37 @@ def einsum_of_function(f: Function) -> Einsum:
         form.label, form.outer, form.inner, form.combiner, form.term, form.at, form.order,
         form.guard, begins,
     )  # fmt: skip
+
+
+def joined(form: Einsum) -> tuple[Einsum, int]:
+    """The form with one iterator in place of the last two that are reduced over, if they are groups
+    of neighbours and places in a group; and how many are a group, 1 where there are none.
+
+        for k in range(ceildiv(K, 4)):                       for k in range(K):
+            for e in range(min(4, K - 4*k)):         ->          c[j] += a[k] * b[k//4, j, k%4]
+                c[j] += a[4*k + e] * b[k, j, e]
+    """
+    if len(form.inner) < 2:
+        return form, 1
+    *rest, outer, inner = form.inner
+    atom = inner.extent.sole_atom
+    ends = atom.args if isinstance(atom, MinAtom) else (inner.extent,)
+    sizes = [x for x in ends if x.is_const]
+    if len(sizes) != 1 or len(ends) > 2:
+        return form, 1
+    size, k = sizes[0], var(outer.var)
+    total = size * outer.extent
+    if len(ends) == 2:
+        (left,) = (x for x in ends if not x.is_const)
+        total = left + size * k
+        if outer.var in total.names or ceildiv(total, size) != outer.extent:
+            return form, 1
+    facts = Facts()
+    facts.declare_index(outer.var, total)
+    term = substitute(form.term, {outer.var: k // size, inner.var: k % size})
+    simple = transform(term, lambda n: Index(facts.simplify(n.int_)) if isinstance(n, Index) else n)
+    one = replace(form, inner=(*rest, Axis(outer.var, total)), term=simple)
+    return one, size.value
 
 
 def _update_in(s: Stmt) -> tuple[tuple[For, ...], Store, bool]:

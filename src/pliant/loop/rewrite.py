@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from pliant.base.dtypes import boolean, i64
+from pliant.base.names import fresh_name
 from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Unary, Var, const
 from pliant.ir.node import Node, transform
 from pliant.loop.reducer import Reducer
@@ -123,9 +124,7 @@ class Names:
 
 
 def _fresh(base: str, used: set[str]) -> str:
-    name, k = base, 1
-    while name in used:
-        name, k = f"{base}_{k}", k + 1
+    name = fresh_name(base, used)
     used.add(name)
     return name
 

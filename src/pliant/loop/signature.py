@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.errors import InvalidModelError
+from pliant.loop.boxes import touched_box
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import (
     Buffer,
@@ -25,6 +26,7 @@ from pliant.loop.stmt import (
     stored,
 )
 from pliant.sym.extents import solve_extents
+from pliant.sym.facts import Facts
 
 OUTPUTS: Final = "outputs"  # the note that names them
 
@@ -40,7 +42,8 @@ class Signature:
 
 def signature(function: Function) -> Signature:
     """Raises InvalidModelError, with the reason, where the program is no function of arrays: it
-    stores nothing, an output's old contents matter, memory is not compact or a size is left open.
+    stores nothing, an output's old contents matter, part of an output is never stored whatever the
+    sizes (but for 0 and 1), memory is not compact or a size is left open.
     """
     said = dict(function.notes).get(OUTPUTS)
     stored = stored_buffers(function.body)
@@ -56,6 +59,7 @@ def signature(function: Function) -> Signature:
         if b.strides != compact_strides(b.shape):
             raise refuse(f"{b.name} has strides of its own; arrays that are passed are compact")
     _check_started(function, outputs, refuse)
+    _check_filled(function, outputs, refuse)
     unknown = set(function.sizes) - solve_extents([(e, e) for b in inputs for e in b.shape]).keys()
     if unknown:
         raise refuse(f"the size {min(unknown)} does not follow from the shapes of its inputs")
@@ -86,3 +90,27 @@ def _check_started(
                 f"{a.buffer.name} is read before it is written: an output begins with nothing in it"
             )
         begun.add(a.buffer)
+
+
+def _check_filled(
+    function: Function,
+    outputs: tuple[Buffer, ...],
+    refuse: Callable[[str], InvalidModelError],
+) -> None:
+    """What lies outside of the box that all stores stay in keeps whatever was in memory."""
+    if any(isinstance(s, Invoke) for s in statements(function.body)):
+        return
+    facts, found = Facts(), accesses(function.body)
+    for size in function.sizes:
+        facts.declare(size, min=2)
+    for b in outputs:
+        stores = [a for a in found if a.write and a.buffer is b]
+        if not stores:
+            raise refuse(f"{b.name} is never written")
+        box = touched_box(stores, frozenset(function.sizes), facts)
+        for d, ((low, high), extent) in enumerate(zip(box, b.shape, strict=True)):
+            if facts.positive(low):
+                raise refuse(f"{b.name} is written from index {low} of dim {d} on, not before")
+            if facts.lt(high + 1, extent):
+                end = facts.simplify(high + 1)
+                raise refuse(f"{b.name} is written up to {end} of the {extent} along dim {d}")

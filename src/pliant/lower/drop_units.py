@@ -4,8 +4,9 @@
     s[i, 1] = rsqrt(m[i, 0])           ->       s[i] = rsqrt(m[i])
     y[i, j] = x[i, j] * s[i, 0]                 y[i, j] = x[i, j] * s[i]
 
-The maps over such values follow. Results, and what something other than a comprehension reads, keep
-their dimensions, and so do products: theirs say which way an image lies.
+The maps over such values follow. A dimension that merely has one element, such as a batch of one,
+is read through its axis, so it stays. Results, and what something other than a comprehension reads,
+keep their dimensions, and so do products: theirs say which way an image lies.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from pliant.ir.einsum import names_in
 from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, own_nodes
@@ -33,10 +35,12 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
         tensor = stage.tensor
         if not isinstance(tensor, Compute):
             continue
-        left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1)
         free = name not in fixed and not tensor.requires and stage.notes == ()
-        drop = len(left) < len(tensor.axes) and free and _is_row_value(tensor, s, kept)
+        is_row = free and _is_row_value(tensor, s, kept)
         tensor = _reading(tensor, kept, s)
+        used = names_in(tensor.body)
+        left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1 or a.var in used)
+        drop = is_row and len(left) < len(tensor.axes)
         if drop:
             gone = {a.var: 0 for d, a in enumerate(tensor.axes) if d not in left}
             body = substitute(tensor.body, gone)

@@ -32,6 +32,7 @@ from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
+from pliant.lower.vector_products import vector_products
 from pliant.lower.zero_points import read_bytes, sum_zeros_apart
 from pliant.sym.facts import Facts
 
@@ -98,6 +99,7 @@ def lower_function(
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    vector_products(s)
     drop_units(s, wishes)
     if numerics != "strict":
         sum_zeros_apart(s, factors)

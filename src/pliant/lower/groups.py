@@ -157,13 +157,19 @@ def _map_obstacle(g: Group, stage: Stage, tensor: Compute, orders: dict[str, Ord
         return ""
     if tensor.shape != g.space:
         return f"its shape is {_text(tensor.shape)}, the kernel runs over {_text(g.space)}"
-    if orders.get(stage.name) != g.order:
+    if not _lie_alike(orders[stage.name], g.order, g.space):
         return "its dimensions lie in another order"
     for n in loads:
         fits = _fits_row(g, n, tensor, inside) if g.kind == "row" else is_identity(n, tensor)
         if not fits:
             return f"it reads {n.source.name} at other places than it writes"
     return ""
+
+
+def _lie_alike(a: Order, b: Order, shape: tuple[Int, ...]) -> bool:
+    """Whether both orders are the same in memory: where a dimension of one element is, is not
+    seen there."""
+    return [d for d in a if shape[d] != 1] == [d for d in b if shape[d] != 1]
 
 
 def _is_row_shape(g: Group, tensor: Tensor) -> bool:

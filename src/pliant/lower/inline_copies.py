@@ -89,15 +89,18 @@ def readthrough(producer: Compute, indices: tuple[Expr, ...]) -> Expr | None:
 
 def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
     """Simplify every index under the ranges of the axes; drop selections that always hold, and
-    reductions over a single element."""
+    reductions over a single element. An index that is an axis stays one, even where it can only be
+    0: it says which dimension goes along with which."""
     tensor = _without_unit_reductions(tensor)
     local = facts.copy()
-    for axis in (*tensor.axes, *tensor.reduce_axes):
+    axes = (*tensor.axes, *tensor.reduce_axes)
+    for axis in axes:
         local.declare_index(axis.var, axis.extent)
+    bare = {var(axis.var) for axis in axes}
 
     def visit(node: Node) -> Node:
         if isinstance(node, Index):
-            return Index(local.simplify(node.int_))
+            return node if node.int_ in bare else Index(local.simplify(node.int_))
         if isinstance(node, Select):
             verdict = always(node.cond, local)
             if verdict is not None:

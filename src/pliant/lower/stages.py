@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from pliant.base.names import fresh_name
 from pliant.base.spans import Span
 from pliant.graph.builder import define
 from pliant.graph.expression import Notes, expression_of
@@ -75,10 +76,7 @@ class Stages:
 
     def fresh(self, wish: str) -> str:
         """A name that nothing has, like `wish`."""
-        name, k = wish, 1
-        while name in self.types:
-            name, k = f"{wish}_{k}", k + 1
-        return name
+        return fresh_name(wish, self.types)
 
 
 def fission(function: Function, operators: Operators, facts: Facts) -> Stages:

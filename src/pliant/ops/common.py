@@ -145,9 +145,11 @@ def aligned(index: Sequence[Int], shape: Shape, out: Shape) -> Shape:
 
 
 def _aligned_dim(i: Int, dim: Int, out: Int) -> Int:
+    if dim == out:
+        return i
     if dim == 1:
         return const(0)
-    return i if dim == out or dim.is_const else minimum(i, dim - 1)
+    return i if dim.is_const else minimum(i, dim - 1)
 
 
 def broadcast_to(shape: Shape, out: Shape) -> tuple[Requirement, ...]:

@@ -14,106 +14,97 @@ only what is never dearer.) Sums are added in another order, so this is for nume
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pliant.base.dtypes import f32, f64
 from pliant.graph.builder import Builder
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
-from pliant.graph.rewrite import without_unused
+from pliant.graph.rewrite import Match, Rule, op, rewrite
+from pliant.ir.rewrite import NoMatch
 from pliant.sym.expr import Int, as_int
 
-LEAST_CHANNELS = 16  # of fewer, a product costs no more than resizing its results
+PRODUCTS: Final = ("linear", "conv", "matmul")
+LEAST_CHANNELS: Final = 16  # of fewer, a product costs no more than resizing its results
+REACH: Final = 64  # bindings that a product is moved past: looking takes no longer
 
 
 def reassociate(function: Function, operators: Operators) -> Function:
     """The function with its products over channels where they cost least. Parameters, results and
     their types stay."""
-    moving = _Moving(function, operators)
-    for binding in function.bindings:
-        moving.add(binding)
-    results = [moving.instead.get(r, r) for r in function.results]
-    new, _ = moving.builder.finish(results)
-    return without_unused(new)
+    constants = {v for v, _ in function.weights}
+
+    def move(match: Match, builder: Builder) -> Value | NoMatch:
+        return _Moving(builder, match.maker, constants).replacement(match.root)
+
+    rule = Rule("products move", op(PRODUCTS, any_args=True), move)
+    return rewrite(function, (rule,), operators)[0]
 
 
 @dataclass(frozen=True)
 class _Product:
-    """What a matrix (outputs x channels), a constant, makes of a value's dimension `axis`."""
+    """What a matrix (outputs x channels, or `turned`), a constant, makes of a value's dimension
+    `axis`."""
 
     value: Value
     axis: int
     matrix: Value
-    bias: Value | None
+    bias: Value | None = None
+    turned: bool = False
+
+    @property
+    def outputs(self) -> Int:
+        return self.matrix.shape[1 if self.turned else 0]
+
+    @property
+    def channels(self) -> Int:
+        return self.matrix.shape[0 if self.turned else 1]
 
 
+@dataclass(frozen=True)
 class _Moving:
-    def __init__(self, function: Function, operators: Operators) -> None:
-        self.builder = Builder.resume(function, operators, ())
-        self.constants = {v for v, _ in function.weights}
-        self.makers: dict[Value, Binding] = {}
-        self.instead: dict[Value, Value] = {}
-        self.turned: dict[Value, Value] = {}
-        self.uses: dict[Value, int] = {}
-        for value in (*function.results, *(v for b in function.bindings for v in b.operands())):
-            self.uses[value] = self.uses.get(value, 0) + 1
+    builder: Builder
+    maker: Callable[[Value], Binding | None]
+    constants: set[Value]
 
-    def add(self, old: Binding) -> None:
-        binding = old.replace(args=tuple(self._renamed(a) for a in old.args))
-        product = self._product(binding)
-        if product is None or not self._pays(product.value, product.axis, product.matrix):
-            self.builder.keep(binding)
-            self.makers |= dict.fromkeys(binding.outputs, binding)
-            return
-        self.builder.origin = binding.spans
-        new = self._moved(product.value, product.axis, product.matrix)
-        if product.bias is not None:
-            new = self._biased(new, product.bias, product.axis)
-        (value,) = old.outputs
-        equal = self.builder.facts.equal
-        assert all(equal(a, b) for a, b in zip(value.shape, new.shape, strict=True))
-        self.instead[value] = new
-        self.uses[new] = self.uses[value]
-
-    def _renamed(self, arg: Any) -> Any:
-        if isinstance(arg, tuple):
-            return tuple(self._renamed(a) for a in arg)
-        return self.instead.get(arg, arg)
+    def replacement(self, root: Binding) -> Value | NoMatch:
+        product = self._product(root)
+        if product is None:
+            return NoMatch("it is no product of a value's channels with a constant matrix")
+        if not self._pays(product.value, product.axis, product.outputs):
+            return NoMatch("nowhere before it is less to multiply")
+        made = self._moved(product.value, product.axis, self._matrix(product))
+        return made if product.bias is None else self._biased(made, product.bias, product.axis)
 
     def _call(self, op: str, *args: Any, **attrs: Any) -> Value:
         value = self.builder.call(op, *args, **attrs)
         assert isinstance(value, Value)
-        made = self.builder.bindings[-1]
-        self.makers[value] = made
-        self.uses[value] = 1
-        if all(v in self.constants for v in made.operands()):
+        if all(v in self.constants for v in self.builder.bindings[-1].operands()):
             self.constants.add(value)
         return value
 
     def _product(self, binding: Binding) -> _Product | None:
         """The binding as a product over one dimension, if it is one."""
+        if binding.op not in PRODUCTS:
+            return None
+        x, w, bias = (*binding.args, None)[:3]
         if binding.op == "linear":
-            x, w, bias = (*binding.args, None)[:3]
             found = _Product(x, len(x.shape) - 1, w, bias)
         elif binding.op == "conv" and _is_pointwise(binding):
-            x, w, bias = (*binding.args, None)[:3]
             found = _Product(x, 1, w, bias)
-        elif binding.op == "matmul" and len(binding.args[1].shape) == 2:
-            x, w = binding.args
-            if not x.shape or w not in self.constants:
-                return None
-            found = _Product(x, max(len(x.shape) - 1, 0), self._turned(w), None)
+        elif binding.op == "matmul" and x.shape and len(w.shape) == 2:
+            found = _Product(x, len(x.shape) - 1, w, turned=True)
         else:
             return None
-        constant = found.matrix in self.constants and x not in self.constants
+        constant = w in self.constants and x not in self.constants
         return found if constant and x.dtype in (f32, f64) else None
 
-    def _turned(self, matrix: Value) -> Value:
-        found = self.turned.get(matrix)
-        if found is None:
-            found = self.turned[matrix] = self._call("transpose", matrix, perm=(1, 0))
-        return found
+    def _matrix(self, product: _Product) -> Value:
+        if product.turned:
+            return self._call("transpose", product.matrix, perm=(1, 0))
+        return product.matrix
 
     def _shifted(self, maker: Binding, axis: int) -> tuple[Value, Value] | None:
         """The value and the constant, of one dimension, that are added along `axis`."""
@@ -130,35 +121,36 @@ class _Moving:
                 return value, other
         return None
 
-    def _maker(self, value: Value) -> Binding | None:
-        """What makes a value that is read once."""
-        return self.makers.get(value) if self.uses.get(value) == 1 else None
-
-    def _pays(self, value: Value, axis: int, matrix: Value) -> bool:
-        """Whether less is multiplied where the product comes before what makes the value."""
-        maker = self._maker(value)
-        if maker is None:
-            return False
-        inner = self._view(maker, axis)
-        if inner is not None:
-            return self._pays(*inner, matrix)
-        shifted = self._shifted(maker, axis)
-        if shifted is not None:
-            return self._pays(shifted[0], axis, matrix)
-        if self._is_resized(maker, axis):
-            source = maker.args[0]
-            channels = source.shape[axis]
-            large = channels.is_const and channels.value >= LEAST_CHANNELS
-            return large and (self._grows(source, value) or self._pays(source, axis, matrix))
-        if maker.op == "concat" and maker.attributes()["axis"] == axis:
-            return any(self._pays(part, axis, matrix) for part in maker.args[0])
-        first = self._product(maker)
-        return first is not None and first.axis == axis and _folds(first.matrix, matrix)
+    def _pays(self, value: Value, axis: int, outputs: Int, reach: int = REACH) -> bool:
+        """Whether less is multiplied where a product comes before what makes the value."""
+        for left in range(reach, 0, -1):
+            maker = self.maker(value)
+            if maker is None:
+                return False
+            inner, shifted = self._view(maker, axis), self._shifted(maker, axis)
+            if inner is not None:
+                value, axis = inner
+            elif shifted is not None:
+                value, _ = shifted
+            elif self._is_resized(maker, axis):
+                source = maker.args[0]
+                channels = source.shape[axis]
+                if not (channels.is_const and channels.value >= LEAST_CHANNELS):
+                    return False
+                if self._grows(source, value):
+                    return True
+                value = source
+            elif maker.op == "concat" and maker.attributes()["axis"] == axis:
+                return any(self._pays(part, axis, outputs, left - 1) for part in maker.args[0])
+            else:
+                first = self._product(maker)
+                return first is not None and first.axis == axis and _folds(first, outputs)
+        return False
 
     def _moved(self, value: Value, axis: int, matrix: Value) -> Value:
         """The product with the value, as early as it pays."""
-        maker = self._maker(value)
-        if maker is None or not self._pays(value, axis, matrix):
+        maker = self.maker(value)
+        if maker is None or not self._pays(value, axis, matrix.shape[0]):
             return self._applied(value, axis, matrix)
         before = self.builder.origin
         self.builder.origin = tuple(dict.fromkeys((*before, *maker.spans)))
@@ -191,7 +183,7 @@ class _Moving:
             return self._biased(self._moved(value, axis, matrix), bias, axis)
         first = self._product(maker)
         assert first is not None
-        merged = self._call("matmul", self._flat(matrix), self._flat(first.matrix))
+        merged = self._call("matmul", self._flat(matrix), self._flat(self._matrix(first)))
         made = self._applied(first.value, axis, merged)
         if first.bias is None:
             return made
@@ -207,7 +199,7 @@ class _Moving:
         runs: list[list[Value]] = []
         stays = False
         for part in parts:
-            if self._pays(part, axis, matrix):
+            if self._pays(part, axis, matrix.shape[0]):
                 runs.append([part])
                 stays = False
             elif stays:
@@ -298,9 +290,9 @@ def _is_pointwise(binding: Binding) -> bool:
     )  # fmt: skip
 
 
-def _folds(first: Value, second: Value) -> bool:
+def _folds(first: _Product, outputs: Int) -> bool:
     """Whether one product with the product of two matrices multiplies less than both do."""
-    (middle, inputs), outputs = first.shape[:2], second.shape[0]
+    inputs, middle = first.channels, first.outputs
     if not (middle.is_const and inputs.is_const and outputs.is_const):
         return False
     return inputs.value * outputs.value < middle.value * (inputs.value + outputs.value)

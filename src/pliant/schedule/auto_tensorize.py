@@ -23,17 +23,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.ir.einsum import Einsum, NoEinsum, names_in
-from pliant.ir.expr import Expr, Index, Load, loads_of
+from pliant.ir.expr import Axis, Expr, Index, Load, loads_of
 from pliant.ir.mapping import Found, IteratorMap, Operand, match_iterators
 from pliant.ir.node import walk
-from pliant.loop.einsum import einsum_of_block, einsum_of_function
+from pliant.loop.einsum import einsum_of_block, einsum_of_function, joined
 from pliant.loop.stmt import Block, Store, statements
-from pliant.schedule.arrange import Arranged, arrange, row_tiles, rows_by_table
+from pliant.schedule.arrange import Arranged, Rows, arrange, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import LoopRef, Program
 from pliant.sym.atoms import DivAtom
-from pliant.sym.expr import Int, IntLike, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, var
 
 SHARE: Final = 8  # tiles in a block: what they read together stays in the cache
 MIN_RUN: Final = 8  # shorter runs of elements are copied into longer ones
@@ -49,7 +49,7 @@ def mappings_to(p: Program, block: str, intrinsic: str, constants: Set[str] = fr
         raise _refusal(block, f"the program has no intrinsic {intrinsic!r}")
     try:
         workload = einsum_of_block(p.block(block), facts)
-        form = einsum_of_function(known.semantics)
+        form, _ = joined(einsum_of_function(known.semantics))
     except NoEinsum as error:
         return Found((), (str(error),))
     return match_iterators(workload, form, facts=facts, constants=constants)
@@ -128,7 +128,7 @@ class _Tiles:
 def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Program:
     """The program with the block run by the intrinsic in this way. Raises SchedulingError."""
     known = p.intrinsics[intrinsic]
-    form = einsum_of_function(known.semantics)
+    form, group = joined(einsum_of_function(known.semantics))
     for o in m.operands:
         if o.zero is not None:
             name = o.load.source.name
@@ -140,9 +140,10 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     if reader is not None:
         p, store = p.compute_inline(store), reader
     p = p.transform_block_layout(store, nest.space)
+    gather = any(_gathers(p, o, m, form, nest) for o in m.operands if o.moves)
     for o in m.operands:
         if not o.moves:
-            p = _in_place(p, block, o, form, nest)
+            p = _in_place(p, block, o, form, nest, fused=gather and group > 1)
     p, t = _split(p, nest, known, form)
     over = [a.var for a in reversed(form.outer)]
     outer = [
@@ -159,9 +160,14 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
         p = p.pad_block(block)
     reduced = [t.inner[a.var] for a in form.inner if a.var in t.inner]
     start = reduced[0] if form.begins else (*summed, *inner)[0]
+    along = inner[-1]
     for o in m.operands:
         if o.moves:
-            p, start = _through_table(p, block, o, m, form, t, around)
+            p, rows = _through_table(p, block, o, form, t, around, gather=gather)
+            start, along = rows.position, rows.along
+    if group > 1:
+        p = p.split(along, group, tail="clip")
+        start = LoopRef(p.made[0]) if start == along else start
     p = p.decompose_reduction(block, start)
     return _called(p, inner[0], known)
 
@@ -224,9 +230,11 @@ def _summed_dim(p: Program, block: str, o: Operand, outside: Sequence[str]) -> i
     return dims[-1] if windowed and dims else None
 
 
-def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) -> Program:
+def _in_place(
+    p: Program, block: str, o: Operand, form: Einsum, nest: Arranged, *, fused: bool
+) -> Program:
     """The operand is copied: tile after tile, each as the intrinsic wants it, with zeros where the
-    last ones are not full."""
+    last ones are not full. With `fused`, what is reduced over is one row, not several."""
     source = o.load.source.name
     whole = p.stage_operand(block, source)
     # What the intrinsic converts itself is not converted on the way.
@@ -240,6 +248,16 @@ def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) 
     place = {str(bindings[v]): x for v, x in axis.items()}  # by loop
     of = {name: place[loop] for name, loop in nest.loops.items() if loop in place}
     lead = [x for loop, x in place.items() if loop not in nest.loops.values()]
+    total = {name: p.loop(nest.loops[name]).extent for name in of}
+    if fused:
+        last, row, length = form.inner[-1].var, as_int(0), as_int(1)
+        for name in [a.var for a in form.inner if a.var in of]:
+            row, length = row * total[name] + of.pop(name), length * total[name]
+        kept = [*lead, *of.values()]
+        p = p.transform_layout(staged, (*kept, row)).transform_block_layout(copy, (*kept, row))
+        now = [var(f"_{d}") for d in range(len(kept) + 1)]
+        lead, of = now[: len(lead)], dict(zip((*of, last), now[len(lead) :], strict=True))
+        total[last] = length
     values: dict[str, IntLike] = {}
     tiles: list[Int] = []
     for name, a in form.extents.items():
@@ -250,11 +268,8 @@ def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) 
             values[name] = of[name] % a.extent
         else:
             values[name] = of[name]
-            if a.extent.sole_atom is not None:
-                values[str(a.extent)] = p.loop(nest.loops[name]).extent
-    for name, a in form.extents.items():  # of iterators that run once
-        if name not in nest.loops and a.extent.sole_atom is not None:
-            values[str(a.extent)] = 1
+    for name, a in form.extents.items():  # those of iterators that run once, too
+        values |= _size_of(a, total[name] if name in of else as_int(1))
     inside = [_int(i).subs(values) for i in o.formal.indices]
     layout = (*lead, *tiles, *inside)
     p = p.transform_layout(staged, layout, 0)
@@ -262,33 +277,50 @@ def _in_place(p: Program, block: str, o: Operand, form: Einsum, nest: Arranged) 
     return p.transform_block_layout(copy, layout) if len(p.made) == 1 else p
 
 
+def _size_of(axis: Axis, total: Int) -> dict[str, IntLike]:
+    """The intrinsic's size that an extent tells, or tells in groups."""
+    if len(axis.extent.names) != 1:
+        return {}
+    (size,) = axis.extent.names
+    line = axis.extent.linear(size)
+    if line is None or not line[0].is_const or line[1] != 0:
+        return {}
+    return {size: ceildiv(total, line[0])}
+
+
 # ---- operands that are looked up
+
+
+def _gathers(p: Program, o: Operand, m: IteratorMap, form: Einsum, nest: Arranged) -> bool:
+    """Whether the rows are copied together: where they do not lie element after element, or only a
+    few do."""
+    reduced = [nest.loops[a.var] for a in form.inner if a.var in nest.loops]
+    extent = p.loop(reduced[-1]).extent
+    short = extent.is_const and extent.value < MIN_RUN and len(reduced) > 1
+    return short or not (o.bare and form.inner[-1].var in m.runs)
 
 
 def _through_table(
     p: Program,
     block: str,
     o: Operand,
-    m: IteratorMap,
     form: Einsum,
     t: _Tiles,
     around: Sequence[LoopRef],
-) -> tuple[Program, LoopRef]:
-    """The operand's rows are found through a table; gives the first of the loops over a row."""
+    *,
+    gather: bool,
+) -> tuple[Program, Rows]:
+    """The operand's rows are found through a table; with `gather`, copies of them."""
     used = names_in(o.formal)
     (row,) = [a.var for a in form.outer if a.var in used]
     reduced = [t.inner[a.var] for a in form.inner if a.var in t.inner]
-    extent = p.loop(reduced[-1]).extent
-    short = extent.is_const and extent.value < MIN_RUN and len(reduced) > 1
-    lies = o.bare and form.inner[-1].var in m.runs
     tile = t.tiles[row]
     at = around[around.index(tile) - 1] if tile in around[1:] else tile
     blocks = [x for x in around if x in t.blocks.values()]
-    p, rows = rows_by_table(
+    return rows_by_table(
         p, block, o.load.source.name, reduced, blocks[-1] if blocks else at, (tile, t.inner[row]),
-        gather=not lies or short,
+        gather=gather, dtype="" if o.formal.dtype is form.term.dtype else str(o.formal.dtype),
     )  # fmt: skip
-    return p, rows.position
 
 
 # ---- tiles

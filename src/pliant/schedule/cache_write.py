@@ -38,7 +38,7 @@ from pliant.loop.stmt import Block, Buffer, Stmt, seq
 from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.copies import place_behind, store_nest, varies, whole, with_alloc
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, is_leaf, writes_all
+from pliant.schedule.flow import Flow, is_leaf, stores_everywhere
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program, primitive
 from pliant.schedule.set_scope import InnerScope
@@ -90,7 +90,7 @@ def check_cache_write(
         raise refuse(f"a call takes the address of {old.name}")
     if varies(old.shape, p):
         raise refuse(f"the shape of {old.name} varies")
-    if not writes_all(target, old, p.inside(path)):
+    if not stores_everywhere(target, old, p.inside(path)):
         raise refuse(f"it does not write all of {old.name} at its iterators")
     if not known_layout(layout, old.rank, p.sizes):
         raise refuse(f"the layout is not one of {old.rank} indices")

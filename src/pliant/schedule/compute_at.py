@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from pliant.loop.bounds import Span
 from pliant.loop.boxes import touched_box
+from pliant.loop.lower_init import reduction_loops
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import int_names, replace_at
 from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq, stored
@@ -86,6 +87,9 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
         raise refuse("it runs under a condition")
     _check_form(target, refuse)
+    again = reduction_loops(target) & {s.var for s in path if s in source and isinstance(s, For)}
+    if again:
+        raise refuse(f"it still reduces over loop {min(again)}, which is around both")
     start = flow.of_block(block)[-1].position
     inner = inner_accesses(p, path)
     outputs = {x.buffer for x in stored(target.body)}

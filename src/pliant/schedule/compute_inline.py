@@ -32,8 +32,9 @@ from pliant.ir.node import walk
 from pliant.loop.rebuild import subst_exprs
 from pliant.loop.rewrite import int_names, path_to, replace_at, replace_loads
 from pliant.loop.stmt import Alloc, Block, Buffer, Nop, Stmt, Store
+from pliant.schedule.coverage import writes_all
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, invert_store, writes_all
+from pliant.schedule.flow import Flow, invert_store
 from pliant.schedule.program import Program, primitive
 
 Refuse = Callable[[str], SchedulingError]
@@ -83,7 +84,7 @@ def check_compute_inline(p: Program, block: str, keep: bool = False) -> Store:
         raise refuse("it does not store at distinct iterators")
     if any(i.var not in places and i.extent != 1 for i in target.iters):
         raise refuse(f"not every iterator indexes {store.buffer.name}")
-    if not writes_all(target, store.buffer, p.inside(path)):
+    if not writes_all(p, path, store.buffer):
         raise refuse(f"it does not write all of {store.buffer.name}")
     _check_value(p, store, {i.var for i in target.iters}, refuse)
     check_only_writer(flow, block, store.buffer, refuse)

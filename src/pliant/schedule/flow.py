@@ -240,8 +240,9 @@ def in_bounds(a: Access, facts: Facts) -> bool:
     return True
 
 
-def writes_all(block: Block, buffer: Buffer, facts: Facts) -> bool:
-    """Whether the block, over its domain, stores to every element of the buffer."""
+def stores_everywhere(block: Block, buffer: Buffer, facts: Facts) -> bool:
+    """Whether the block, run through its domain, stores to every element of the buffer. (That loops
+    do run through it is for `coverage` to say.)"""
     place = next((x for x in stored(block.body) if x.buffer is buffer), None)
     places = None if place is None else invert_store(block, place)
     if places is None or not only_domain(block, facts) or any(i.kind == "O" for i in block.iters):

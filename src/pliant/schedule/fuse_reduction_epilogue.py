@@ -83,8 +83,8 @@ from pliant.schedule.flow import (
     is_leaf,
     only_domain,
     single_iterator,
+    stores_everywhere,
     unconditional,
-    writes_all,
 )
 from pliant.schedule.nest import check_marked_loops
 from pliant.schedule.program import LoopRef, Program, primitive
@@ -288,7 +288,7 @@ def _places(
     places: dict[str, Int] = {}
     crop: list[Expr] = []
     for buffer in sorted(made, key=lambda b: b.name):
-        if not writes_all(whole, buffer, facts):
+        if not stores_everywhere(whole, buffer, facts):
             raise refuse(f"block {target.name} does not write all of {buffer.name}")
     stores = {a.buffer: a for a in accesses(target) if a.write and a.buffer in made}
     for load in accesses(end.body, p.invoked):

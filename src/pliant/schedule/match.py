@@ -70,7 +70,7 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
     inside = declare_loops(facts, (s for s in statements(nest) if isinstance(s, For)))
     want = _opened(semantics.body, semantics.sizes)
     matcher = _Matcher(semantics, inside)
-    found = matcher.stmt(want, _opened(nest, sizes), Match())
+    found = _with_idle_steps(semantics, matcher.stmt(want, _opened(nest, sizes), Match()))
     missing = [s for s in semantics.sizes if s not in found.sizes]
     missing += [b.name for b in semantics.buffers if b not in found.places]
     if missing:
@@ -79,6 +79,21 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
         matcher.integer(a, b, found, what)
     _check_aliases(semantics, found)
     return found
+
+
+def _with_idle_steps(semantics: Function, found: Match) -> Match:
+    """Where a loop runs once, nothing is said of how far a step of it goes: any number will do, and
+    the program's buffer has one."""
+    sizes = dict(found.sizes)
+    waiting = frozenset[str]().union(*(a.names for a, _, _ in found.later))
+    for formal, (actual, _) in found.places.items():
+        if len(formal.strides) != len(actual.strides):
+            continue
+        for step, own in zip(formal.strides, actual.strides, strict=True):
+            name = str(step)
+            if name in semantics.sizes and name not in sizes and name not in waiting:
+                sizes[name] = own
+    return replace(found, sizes=sizes)
 
 
 def _check_aliases(semantics: Function, found: Match) -> None:

@@ -69,7 +69,7 @@ from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.copies import check_shared, fill_nest, store_nest, varies, whole, with_alloc
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import writes_all
+from pliant.schedule.flow import stores_everywhere
 from pliant.schedule.layout import enlarged
 from pliant.schedule.program import BlockRef, MemoryRef, Program, Ref, primitive
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum
@@ -208,7 +208,7 @@ def _written(
         raise refuse("its start is not one store to each element that it updates")
     found: dict[Buffer, tuple[Int, ...]] = {}
     for place in update.places:
-        if not writes_all(target, place.buffer, p.inside(path)):
+        if not stores_everywhere(target, place.buffer, p.inside(path)):
             raise refuse(f"it does not write all of {place.buffer.name} at its iterators")
         used = {n for i in place.indices if isinstance(i, Index) for n in i.int_.names}
         for it in target.iters:

@@ -20,6 +20,7 @@ def region_nest(
 
     A condition is added where the range may leave the domain; loops of extent 1 are left out.
     """
+    names.variables.update(it.var for it in block.iters)
     loops: list[tuple[str, Int]] = []
     bindings: list[Int] = []
     where: list[Expr] = []

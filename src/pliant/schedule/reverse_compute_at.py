@@ -38,6 +38,7 @@ from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import int_names, replace_at
 from pliant.loop.stmt import Block, Buffer, For, Nop, Seq, Stmt, seq
 from pliant.schedule.compute_inline import Refuse
+from pliant.schedule.coverage import runs_through, writes_all
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import (
     Flow,
@@ -46,7 +47,6 @@ from pliant.schedule.flow import (
     only_domain,
     single_iterator,
     unconditional,
-    writes_all,
 )
 from pliant.schedule.nest import check_marked_loops, inner_accesses
 from pliant.schedule.program import LoopRef, Program, primitive
@@ -99,6 +99,9 @@ def check_reverse_compute_at(
     if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
         raise refuse("it runs under a condition")
     around = [s.var for s in path if isinstance(s, For)]
+    # Else it would be run for more than it is.
+    if not any(runs_through(p, source, k) for k in (0, _behind(path, source))):
+        raise refuse("its loops do not run through all of its iterators")
     if int_names(target.body) - {i.var for i in target.iters} - p.sizes:
         raise refuse("it uses variables of the loops around it")
     mine, under = flow.of_block(block), flow.under(loop)
@@ -119,7 +122,20 @@ def check_reverse_compute_at(
         raise refuse(why)
     inner = inner_accesses(p, path)
     ranges = _ranges(p, target, mine, inner, made, path, around, refuse)
+    # What no input made there tells is what it is now: the loops around both stay.
+    for it, binding in zip(target.iters, target.bindings, strict=True):
+        fixed = binding.names & shared
+        if it.var not in ranges and fixed:
+            if not binding.names <= fixed:
+                raise refuse(f"iterator {it.var} is of loop {min(fixed)} and of others")
+            ranges[it.var] = binding, binding
     return ranges, made
+
+
+def _behind(path: Sequence[Stmt], other: Sequence[Stmt]) -> int:
+    """Where the paths part."""
+    pairs = enumerate(zip(path, other, strict=False))
+    return next((k for k, (a, b) in pairs if a is not b), min(len(path), len(other)))
 
 
 def _check_final(
@@ -191,11 +207,8 @@ def _reaches_all(
         if at is None or (at[0] and not facts.equal(extents[at[0]], extent)) or at[1] != 0:
             return False
     writers = {w.block for w in Flow(p).writers(load.buffer)}
-    blocks = [p.block(w) for w in writers if w]
-    return len(blocks) == len(writers) and any(
-        writes_all(b, load.buffer, p.inside(p.block_path("reverse_compute_at", b.name)))
-        for b in blocks
-    )
+    paths = [p.block_path("reverse_compute_at", w) for w in writers if w]
+    return len(paths) == len(writers) and any(writes_all(p, x, load.buffer) for x in paths)
 
 
 def _writes(p: Program, s: Stmt, buffers: frozenset[Buffer]) -> bool:

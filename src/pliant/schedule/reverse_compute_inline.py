@@ -32,8 +32,9 @@ from pliant.loop.rebuild import subst_exprs
 from pliant.loop.rewrite import replace_at, replace_loads
 from pliant.loop.stmt import Block, Buffer, Nop, Store
 from pliant.schedule.compute_inline import Refuse, check_only_writer, without_alloc
+from pliant.schedule.coverage import life_of, runs_through, writes_all
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, common_loops, only_domain, unconditional, writes_all
+from pliant.schedule.flow import Flow, common_loops, only_domain, unconditional
 from pliant.schedule.program import Program, primitive
 
 
@@ -93,8 +94,11 @@ def check_reverse_compute_inline(p: Program, block: str, buffer: str | None = No
     made = producer.body
     if producer.init is not None or not isinstance(made, Store):
         raise refuse(f"block {producer.name} is a reduction or more than one store")
-    if not writes_all(producer, source, p.inside(p.block_path("flow", producer.name))):
+    # Else the block would run for other elements than it does.
+    if not writes_all(p, p.block_path("flow", producer.name), source):
         raise refuse(f"block {producer.name} does not write all of {source.name}")
+    if not runs_through(p, path, life_of(source, path)):
+        raise refuse("its loops do not run through all of its iterators")
     if any(i.kind != "S" for i in producer.iters):
         raise refuse(f"block {producer.name} is a reduction")
     if any(a.block != block for a in flow.readers(source)):

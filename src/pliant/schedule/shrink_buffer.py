@@ -63,7 +63,7 @@ from pliant.schedule.flow import common_loops, is_domain
 from pliant.schedule.program import MemoryRef, Program, primitive
 from pliant.schedule.set_scope import fits_registers
 from pliant.sym.expr import Int, const
-from pliant.sym.facts import Facts
+from pliant.sym.facts import ContradictionError, Facts
 from pliant.sym.index_map import IndexMap
 
 
@@ -203,7 +203,9 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     if block is not None and not all(is_domain(c, block, facts) for c in w.where):
         return False
     both = {x.var for x in common_loops(w.loops, r.loops)}
-    inside = declare_loops(facts, [x for x in w.loops if x.var in both])
+    inside = _in_bounds(r, declare_loops(facts, [x for x in w.loops if x.var in both]), both)
+    if inside is None:
+        return True
     own = [x for x in w.loops if x.var not in both]
     places = [w.index(d) for d in range(r.buffer.rank)]
     known = [x for x in places if x is not None]
@@ -223,6 +225,22 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     shape = tuple(inside.simplify(high - low + 1) for low, high in have)
     filled = IndexMap(tuple(x.var for x in used), tuple(x.extent for x in used), starts)
     return filled.covers(shape, inside)
+
+
+def _in_bounds(a: Access, facts: Facts, known: set[str]) -> Facts | None:
+    """The facts where the access happens, of what does not change in its other loops: it is within
+    the buffer, so that an index of a dimension of one element can only be 0. None where it is in
+    no place of the buffer: then it never happens."""
+    inside, own = facts.copy(), {x.var for x in a.loops} - known
+    for d, extent in enumerate(a.buffer.shape):
+        index = a.index(d)
+        if index is not None and index.names.isdisjoint(own):
+            try:
+                inside.assume_le(0, index)
+                inside.assume_le(index, extent - 1)
+            except ContradictionError:
+                return None
+    return inside
 
 
 def _vars(loops: Sequence[For]) -> frozenset[str]:

@@ -26,7 +26,8 @@ from pliant.schedule.copies import (
     varies,
     with_alloc,
 )
-from pliant.schedule.flow import in_bounds, is_leaf, only_domain, unconditional
+from pliant.schedule.coverage import runs_through
+from pliant.schedule.flow import in_bounds, is_leaf
 from pliant.schedule.layout import Layout, Packing, known_layout, packing
 from pliant.schedule.program import BlockRef, MemoryRef, Program
 from pliant.schedule.set_scope import InnerScope
@@ -53,9 +54,9 @@ def check_staging(
 ) -> Staging:
     """The part depends on iterators, sizes and buffers alone, which nothing writes where it is
     read; the layout `how`, over the block's iterators, has an inverse and mentions all that the
-    part depends on. Where the block runs under conditions other than its domain, or reads the part
-    only where one holds, the part must be known to read inside the buffers without them."""
-    target, facts = path[-1], p.inside(path)
+    part depends on. Where the block does not run for all of its domain, or reads the part only
+    where a condition holds, the part must be known to read inside the buffers everywhere."""
+    target = path[-1]
     assert isinstance(target, Block)
     used = int_names(part)
     iters, packed = layout_of_iterators(p, target, used, how, refuse)
@@ -70,7 +71,7 @@ def check_staging(
     if at is None:
         raise refuse(f"{_names(sources)} is written where it is read")
     plan = Staging(path, at, part, iters, packed)
-    always = only_domain(target, facts) and unconditional(path[at:-1])
+    always = runs_through(p, path, 0)
     chosen = _is_chosen(target, part)
     if (chosen or not always) and not _reads_inside(p, plan):
         if always:

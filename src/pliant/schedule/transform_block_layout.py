@@ -52,6 +52,7 @@ from typing import Any
 from pliant.ir.expr import Expr, Index
 from pliant.ir.node import transform
 from pliant.loop.dependence import agreed_loops
+from pliant.loop.lower_init import reduction_loops
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, replace_at, subst
 from pliant.loop.stmt import Block, For, Iter, Stmt, for_
 from pliant.schedule.compute_inline import Refuse
@@ -130,9 +131,9 @@ class BlockLayout:
 
 def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> BlockLayout:
     """The loops of the block run through all of its iterators' domains, each place once, and hold
-    nothing else; their extents do not depend on one another. The map has an inverse and does not
-    mix what is reduced over with what is not. No two accesses to an element, one of them a store,
-    change order."""
+    nothing else; their extents do not depend on one another. A reduction does not start outside.
+    The map has an inverse and does not mix what is reduced over with what is not. No two accesses
+    to an element, one of them a store, change order."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("transform_block_layout", f"block {block}", reason)
@@ -147,8 +148,17 @@ def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> B
     chain = [s for s in path[at:-1] if isinstance(s, For)]
     while chain and chain[0].var not in used:
         chain, at = chain[1:], at + 1
+    started = reduction_loops(target) if target.init is not None else frozenset()
+    for k, s in enumerate(path[:at]):
+        # The start would go with the new loops, into what may not run at all.
+        if isinstance(s, For) and s.var in started and not p.inside(path[:k]).positive(s.extent):
+            raise refuse(f"it starts in front of loop {s.var}, in which there is more")
     facts = p.inside(path[:at])
     _check_chain(target, chain, facts, refuse)
+    own = int_names(target.body) | (frozenset() if target.init is None else int_names(target.init))
+    loose = own & {s.var for s in chain}
+    if loose:
+        raise refuse(f"it uses loop {min(loose)} itself, not by an iterator")
     rank = len(target.iters)
     if not known_layout(index_map, rank, p.sizes):
         raise refuse(f"the layout is not one of {rank} iterators")

@@ -71,7 +71,7 @@ from pliant.loop.stmt import (
 from pliant.loop.threads import MEMORY_SCOPES
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.flow import Flow, writes_all
+from pliant.schedule.flow import Flow, stores_everywhere
 from pliant.schedule.layout import Layout, Packing, known_layout, spread
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program, Ref, primitive
 from pliant.schedule.set_scope import fits_registers
@@ -207,7 +207,7 @@ def _producer(p: Program, old: Buffer, packed: Packing, facts: Facts) -> BlockLa
     at = [str(i.int_) if isinstance(i, Index) else "" for i in store.indices]
     if sorted(at) != sorted(names) or any(x.source is old for x in loads_of(store)):
         return None
-    if not writes_all(block, old, p.inside(p.block_path("transform_layout", block.name))):
+    if not stores_everywhere(block, old, p.inside(p.block_path("transform_layout", block.name))):
         return None
     moved = {f"_{d}": var(f"_{names.index(v)}") for d, v in enumerate(at)}
     try:

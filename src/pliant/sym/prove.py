@@ -24,6 +24,7 @@ from pliant.sym.atoms import (
     without_atom,
 )
 from pliant.sym.divide import exact_quotient
+from pliant.sym.examples import contradicted
 from pliant.sym.expr import Int, var
 from pliant.sym.intervals import interval
 from pliant.sym.store import FactStore
@@ -46,7 +47,7 @@ def nonneg(store: FactStore, x: Int) -> bool:
     found = store.signs.get(x)
     if found is None:
         low = interval(store, x)[0]
-        if low is None or low < 0:
+        if (low is None or low < 0) and not contradicted(store, x):
             low = _Search(store, 0).bound(x, MAX_DEPTH)
         found = store.signs[x] = low is not None and low >= 0
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,6 +64,8 @@ class FactStore:
     lowers: dict[Int, int | None] = field(default_factory=dict)
     signs: dict[Int, bool] = field(default_factory=dict)
     simplified: dict[Int, Int] = field(default_factory=dict)
+    examples: tuple[Mapping[str, int], ...] | None = None
+    """Values of all variables that agree with the facts; None until somebody asks."""
     visiting: set[str] = field(default_factory=set)
     """Variables whose range is being computed: guards against bounds that refer to each other."""
 
@@ -70,6 +73,7 @@ class FactStore:
         """Drop the answers that may get better, after a fact was added: what is proved stays so."""
         for memory in (self.intervals, self.lowers, self.simplified):
             memory.clear()
+        self.examples = None
         self.signs = {x: True for x, proved in self.signs.items() if proved}
 
     def forget_all(self) -> None:
@@ -82,6 +86,7 @@ class FactStore:
         for memory in (self.intervals, self.lowers, self.signs, self.simplified):
             for x in [x for x in memory if name in x.names]:
                 del memory[x]
+        self.examples = None
 
     def is_new(self, name: str) -> bool:
         """Whether no fact mentions the variable."""
@@ -109,6 +114,7 @@ class FactStore:
             dict(self.lowers),
             dict(self.signs),
             dict(self.simplified),
+            self.examples,
         )
 
     def put(self, name: str, dim: Dim) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import DType, bf16, boolean, f32, i64
+from pliant.base.dtypes import DType, bf16, boolean, f32, i32, i64
 from pliant.base.errors import UnsupportedError
 from pliant.codegen.llvm import ints, memory
 from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
@@ -432,6 +432,8 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     if src.is_float:
         if _narrow(src):
             return cast(e, cast(e, v, f32), to)
+        if to.bits <= 16:
+            return _cast_short(e, v, to)
         sign = "u" if to.kind == "uint" else "s"
         result = mangle(scalar_type(to), v.lanes)
         name = f"llvm.fpto{sign}i.sat.{result}.{mangle(scalar_type(src), v.lanes)}"
@@ -444,6 +446,26 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     if to.bits == src.bits:
         return Val(v.text, to, v.lanes)
     return done("trunc" if to.bits < src.bits else "sext" if signed else "zext")
+
+
+def _cast_short(e: Emitter, v: Val, to: DType) -> Val:
+    """A float to an integer so short that floats hold its ends: clamped first, then converted to 32
+    bits and cut. (LLVM's saturating conversion to such goes through every lane by itself.)"""
+    t, kind = e.text, v.type
+    flag = vector_type("i1", v.lanes)
+    clamped = v.text
+    for how, end in (("ogt", to.min), ("olt", to.max)):  # NaN becomes the least
+        bound = literal(const(float(end), v.dtype), v.lanes)
+        inside = t.assign(f"fcmp {how} {kind} {clamped}, {bound}")
+        clamped = t.assign(f"select {flag} {inside}, {kind} {clamped}, {kind} {bound}")
+    words = vector_type("i32", v.lanes)
+    whole = t.assign(f"fptosi {kind} {clamped} to {words}")
+    if to.min != 0:
+        number = t.assign(f"fcmp ord {kind} {v.text}, {v.text}")
+        zero = literal(const(0, i32), v.lanes)
+        whole = t.assign(f"select {flag} {number}, {words} {whole}, {words} {zero}")
+    out = Val("", to, v.lanes).type
+    return Val(t.assign(f"trunc {words} {whole} to {out}"), to, v.lanes)
 
 
 def _cast_float(e: Emitter, v: Val, to: DType) -> Val:

@@ -12,6 +12,7 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
+from pliant.base.names import fresh_name
 from pliant.frontend.names import symbol_name
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import LARGEST_SIZE, Dim
@@ -47,11 +48,9 @@ class DimNames:
         return self._fresh(f"{symbol_name(tensor) or 'x'}_d{position}")
 
     def _fresh(self, name: str) -> str:
-        candidate, k = name, 1
-        while candidate in self.taken:
-            candidate, k = f"{name}_{k}", k + 1
-        self.taken.add(candidate)
-        return candidate
+        fresh = fresh_name(name, self.taken)
+        self.taken.add(fresh)
+        return fresh
 
 
 def input_type(

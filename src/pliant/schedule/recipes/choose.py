@@ -6,7 +6,6 @@ import warnings
 
 from pliant.base.settings import settings
 from pliant.ir.tensor import Compute
-from pliant.loop.stmt import Function
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -20,14 +19,14 @@ from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
 
-def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) -> Function:
-    """The loop program of a kernel, whose outputs go past the caches where they have `large` bytes.
+def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) -> Program:
+    """The schedule of a kernel, whose outputs go past the caches where they have `large` bytes.
 
     A step whose legality cannot be proved is not taken: then the program runs as it is written,
     right but slow, and a warning says so. With PLIANT_CHECK that is an error.
     """
     try:
-        return _scheduled(spec, lanes, mm, large).function
+        return _by_recipe(spec, lanes, mm, large)
     except SchedulingError as error:
         if settings().check:
             raise
@@ -37,10 +36,10 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) ->
             "Please report this with the folder that PLIANT_DUMP writes.",
             stacklevel=2,
         )
-        return serial_recipe(spec).function
+        return serial_recipe(spec)
 
 
-def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
+def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
     if _is_empty(spec):
         return serial_recipe(spec)  # nothing to do but to start reductions of nothing
     match spec.kind:

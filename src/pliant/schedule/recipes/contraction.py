@@ -63,6 +63,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
     (panels,) = p.numbers
+    wide = p.loop(columns).extent != 1
     p, of = row_tiles(p, rows, most_rows, tiles)
     block, tile, row = of.block, of.tile, of.row
     p = p.split(columns, mm.columns)
@@ -92,7 +93,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = _apart(p, p.loops(name)[-2], parts)
         p = p.split(p.loops(name)[-1], mm.lanes)
         p = p.vectorize(p.made[1])
-    for name in outputs:
+    for name in outputs if wide else ():  # one column has no loop
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, lanes = p.made
         p = p.vectorize(lanes).unroll(vectors)
@@ -112,5 +113,5 @@ def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
     is left in an address."""
     for extent in reversed(extents[1:]):
         p = p.split(loop, extent, tail="exact")
-        loop, _ = p.made
+        loop = LoopRef(p.made[0])
     return p

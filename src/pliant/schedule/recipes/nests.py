@@ -53,11 +53,13 @@ def localize(p: Program, block: str) -> tuple[Program, str]:
 
 def in_memory_order(p: Program, spec: Spec, blocks: Sequence[str]) -> tuple[Program, list[str]]:
     """One nest of loops over the space, in the order in which it lies in memory, around all
-    blocks (which write tensors of the space). Gives the loops, outermost first."""
+    blocks (which write tensors of the space); those that run once are outside. Gives the loops,
+    outermost first."""
     nests: list[list[str]] = []
+    order = sorted(spec.order, key=lambda d: spec.space[d] != 1)
     for block in blocks:
         loops = p.loops(block)[: len(spec.space)]
-        nests.append([loops[d] for d in spec.order])
+        nests.append([loops[d] for d in order])
         if len(loops) > 1:
             p = p.reorder(*nests[-1])
     first, *others = nests
@@ -83,6 +85,8 @@ def collapse(p: Program, loops: Sequence[str]) -> tuple[Program, list[str]]:
 
 def _one_run(p: Program, outer: str, inner: str) -> bool:
     a, b = p.loop(outer), p.loop(inner)
+    if 1 in (a.extent, b.extent):
+        return True
     if b.extent.is_const and b.extent.value == 0:
         return False
     facts = p.inside(p.loop_path("collapse", outer)[:-1])

@@ -221,8 +221,9 @@ def _in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Pro
 
 
 def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
-    """The second pass asks for the rows that the first will read next: it has its own in the cache,
-    and memory would rest meanwhile."""
+    """The second pass over a buffer asks for the rows that the first will come to next: it has its
+    own in the cache, and memory would rest meanwhile. So for an output that keeps what is read
+    again, whose stores would wait for their lines."""
     read: set[str] = set()
     asked: set[str] = set()
     for blocks in passes:

@@ -1,0 +1,140 @@
+"""Walks a function and gives its products to a narrowing, which says how they are computed instead.
+
+What is a product is said by an operator's definition, not by its name: a sum of products of two f32
+values, each with dimensions of the result that the other lacks. Softmax, normalisations and
+windows without a matrix (depthwise convolutions) are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pliant.base.dtypes import f32
+from pliant.base.names import fresh_name
+from pliant.graph.expression import expression_binding, expression_of
+from pliant.graph.function import Binding, Function, TensorType, Value
+from pliant.graph.operator import Operators
+from pliant.ir.einsum import NoEinsum, einsum_of, names_in
+from pliant.ir.expr import Binary, Expr, Load
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, Tensor, own_nodes, producers
+
+Explain = Callable[[Binding, str], None]
+"""Is told of a sum of products that stays as it is, and why."""
+
+
+def factors(tensor: Tensor) -> tuple[Load, Load] | str:
+    """The two values whose products a matrix product, or a convolution, sums; or why it is none.
+
+    Empty where it is no sum of products at all.
+    """
+    try:
+        form = einsum_of(tensor)
+    except NoEinsum:
+        return ""
+    term = form.term
+    if form.combiner != "sum" or not isinstance(term, Binary) or term.op != "mul":
+        return ""
+    if term.dtype is not f32:
+        return f"its sums are {term.dtype}, not f32"
+    left, right = _factor(term.a), _factor(term.b)
+    if left is None or right is None:
+        return "its terms are no products of two f32 values as they are stored"
+    outer = {a.var for a in form.outer}
+    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
+    if not rows - columns or not columns - rows:
+        return "no matrix product: a factor has no dimension of the result for itself"
+    return left, right
+
+
+def _factor(side: Expr) -> Load | None:
+    found = [n for n in own_nodes(side) if isinstance(n, Load) and n.dtype is f32]
+    return found[0] if len(found) == 1 else None
+
+
+class Narrowing:
+    """Collects the bindings of a function of which products are computed in another way."""
+
+    def __init__(self, function: Function, operators: Operators) -> None:
+        self.function, self.operators = function, operators
+        self.bindings: list[Binding] = []
+        values = (*function.params, *(v for v, _ in function.weights))
+        self.taken = {v.name for v in values}
+        self.taken |= {v.name for b in function.bindings for v in b.outputs}
+
+    def narrowed(self, explain: Explain) -> Function:
+        """The function with its products changed."""
+        for binding in self.function.bindings:
+            self.add(binding, explain)
+        return self.function.replace(bindings=tuple(self.bindings))
+
+    def product(
+        self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
+        memo: dict[Node, Any],
+    ) -> Compute | str:  # fmt: skip
+        """What is computed instead of a product of these factors, or why nothing is. It reads what
+        `memo` maps its sources to, and `values`, by name, to which more may be added."""
+        raise NotImplementedError
+
+    def seen(self, binding: Binding, tensors: tuple[Tensor, ...], values: dict[str, Value]) -> None:
+        """Is shown every binding, with what it computes of `values`, before its products."""
+
+    def add(self, binding: Binding, explain: Explain) -> None:
+        """The binding, as it is or changed."""
+        tensors = self.definition(binding)
+        values = {v.name: v for v in binding.operands()}
+        self.seen(binding, tensors, values)
+        memo: dict[Node, Any] = {}
+        changed = False
+        for tensor in producers(tensors):
+            found = factors(tensor) if isinstance(tensor, Compute) else ""
+            if not isinstance(found, str):
+                assert isinstance(tensor, Compute)
+                made = self.product(tensor, found, values, memo)
+                if isinstance(made, Compute):
+                    memo[tensor], changed = made, True
+                    continue
+                found = made
+            if found:
+                explain(binding, found)
+            memo[tensor] = transform(tensor, _same, memo) if changed else tensor
+        if not changed:
+            self.bindings.append(binding)
+            return
+        expression = expression_of(binding)
+        notes = (("op", binding.op),) if expression is None else expression[1]
+        for value, tensor in zip(binding.outputs, tensors, strict=True):
+            made = memo[tensor]
+            self.bindings.append(expression_binding((value,), made, values, notes, binding.spans))
+
+    def definition(self, binding: Binding) -> tuple[Tensor, ...]:
+        """What the binding computes, of placeholders with the values' names."""
+        made = self.operators[binding.op].define(
+            *map(placeholders, binding.args), **binding.attributes()
+        )
+        return made if isinstance(made, tuple) else (made,)
+
+    def bind(
+        self, wish: str, made: Tensor, read: dict[str, Value], op: str, spans: Any = ()
+    ) -> Value:
+        """A new value that `made` computes of the values it reads, by name."""
+        value = Value(self.fresh(wish), TensorType(made.dtype, made.shape))
+        self.bindings.append(expression_binding((value,), made, read, (("op", op),), spans))
+        return value
+
+    def fresh(self, wish: str) -> str:
+        name = fresh_name(wish, self.taken)
+        self.taken.add(name)
+        return name
+
+
+def placeholders(arg: Any) -> Any:
+    """Placeholders for values, in tuples as they are."""
+    if isinstance(arg, tuple):
+        return tuple(map(placeholders, arg))
+    return None if arg is None else Input(arg.name, arg.dtype, arg.shape)
+
+
+def _same(node: Any) -> Any:
+    return node

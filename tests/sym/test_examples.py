@@ -1,0 +1,55 @@
+"""Values that contradict a claim: only where no proof can be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from pliant.sym.examples import contradicted
+from pliant.sym.expr import Int, as_int, var
+from pliant.sym.facts import Facts
+from tests.sym.test_facts import scene, worlds
+from tests.sym.trees import Tree, build, trees
+
+i, j, m, n, q, s, unknown = map(var, ("i", "j", "m", "n", "q", "s", "unknown"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        (n - 2, True),
+        (500 - n, True),
+        (n * m - 3 * m, True),
+        (n - 1 - i, False),
+        (16 * n - 16 * i - j - 1, False),
+        (s - 16 * (s // 16), False),
+        (4 - unknown, True),
+        (as_int(3) // q - 1, True),  # where q is 0 it says nothing
+    ],
+    ids=str,
+)
+def test_claims(claim: Int, found: bool) -> None:
+    assert contradicted(scene()._store, claim) is found
+
+
+def test_values_follow_the_facts() -> None:
+    facts = scene()
+    assert contradicted(facts._store, n - 2)
+    facts.assume_le(2, n)
+    assert not contradicted(facts._store, n - 2)
+    facts.declare("twice")
+    facts.assume_equal(var("twice"), 2 * q)
+    assert not contradicted(facts._store, var("twice") - 2 * q)
+    assert contradicted(facts._store, var("twice") - 3 * q)
+
+
+@given(worlds(), trees(8))
+@settings(max_examples=300, deadline=None)
+def test_what_is_proved_is_not_contradicted(
+    world: tuple[Facts, list[dict[str, int]]], tree: Tree
+) -> None:
+    facts, _ = world
+    x = as_int(build(tree))
+    low, high = facts.bounds(x)
+    assert low is None or not contradicted(facts._store, x - low)
+    assert high is None or not contradicted(facts._store, high - x)
