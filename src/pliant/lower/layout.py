@@ -179,8 +179,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
             return _with_last(tensor, c.n)
         return None
     if kind == "reduction" and rank >= 3 and _windowed(tensor):
-        last = _channels(tensor)
-        return (*(d for d in range(rank) if d != last), last)
+        return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     for load in loads:
         order = orders.get(load.source.name)
@@ -242,21 +241,6 @@ def _windowed(tensor: Compute) -> bool:
                 return True
     # a 1 x 1 window leaves no iterator behind, but strided or plain spatial axes do not come last
     return len(tensor.axes) >= 4 and len(inner) <= 3
-
-
-def _channels(tensor: Compute) -> int:
-    """The dimension of a windowed reduction along which nothing slides: of several the last that
-    indexes its kernel, too, and else the second (what is known to be one image has no first)."""
-    inner = {a.var for a in tensor.reduce_axes}
-    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    names = [[i.int_.names for i in n.indices if isinstance(i, Index)] for n in loads]
-    slid = {a.var for a in tensor.axes for load in names for i in load if a.var in i and i & inner}
-    fixed = [d for d, a in enumerate(tensor.axes) if a.var not in slid]
-    kernels = [set[str]().union(*load) for load in names if inner & set[str]().union(*load)]
-    shared = [d for d in fixed if all(tensor.axes[d].var in k for k in kernels)]
-    if len(kernels) > 1 and shared:
-        return shared[-1]
-    return fixed[-1] if len(fixed) == 1 else 1
 
 
 def _with_last(tensor: Compute, names: tuple[str, ...]) -> Order:
