@@ -49,8 +49,8 @@ def test_f32_to_half(target: str) -> None:
     x[-1] = 65536.0  # where the next number would be, which rounding halfway to infinity asks for
     middle = (x[1:] + x[:-1]) / 2
     ends = np.array([np.inf, np.nan, 1e-45, 1e-38, 2.0**-25, 65519.996, 65520, 3e38], np.float32)
-    parts = [x, middle, np.nextafter(middle, 0), np.nextafter(middle, np.float32(np.inf)), ends]
-    x = np.concatenate(parts).astype(np.float32)
+    below, above = (np.nextafter(middle, np.float32(end)) for end in (0, np.inf))
+    x = np.concatenate([x, middle, below, above, ends]).astype(np.float32)
     x = np.concatenate([x, -x])
     with np.errstate(over="ignore"):
         want = x.astype(np.float16)
