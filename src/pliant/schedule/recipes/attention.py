@@ -87,8 +87,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
         p = p.shrink_buffer(name)
     if parts.scores != parts.weights:
         p = p.store_in(parts.scores, parts.weights)
-    here, keys = loops[scores]
-    p, upper = _tiles(p, here, keys, height, mm)
+    of_scores, keys = loops[scores]
+    p, upper = _tiles(p, of_scores, keys, height, mm)
     p = p.reorder(upper.panel, upper.tile, upper.row, upper.column)
     p = p.compute_at(first, upper.tile)
     row_of_first, _, *reduced_first = p.made
