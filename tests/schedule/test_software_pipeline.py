@@ -209,6 +209,30 @@ def test_a_step_that_would_break_a_pipeline_is_refused() -> None:
     same_pipelined(load(), q, TRIPS)
 
 
+@pytest.mark.parametrize("mark", ["parallel", "vectorize", "bind vthread"])
+def test_a_pipelined_loop_keeps_its_order(mark: str) -> None:
+    """Its iterations were to run at once, each in the versions of memory of another."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def load(x: f32["n", 8], y: f32["n", 8], n: i64):\n'
+            "    for i in grid(n):\n"
+            "        for k in grid(8):\n"
+            '            s = alloc(f32[1], scope="local")\n'
+            '            with block("s", S(i, n), S(k, 8)) as (a, b):\n'
+            "                s[0] = x[a, b]\n"
+            '            with block("y", S(i, n), S(k, 8)) as (a, b):\n'
+            "                y[a, b] = s[0]\n"
+        )
+    )
+    mark, *axis = mark.split()
+    getattr(p, mark)("k", *axis)
+    noted = p.software_pipeline("k", (0, 1))
+    with pytest.raises(SchedulingError, match="loop k cannot be pipelined as was noted: it is "):
+        getattr(noted, mark)("k", *axis)
+    same_pipelined(p, noted.unroll("k"), TRIPS)
+
+
 def test_a_part_that_is_pipelined_itself() -> None:
     """It became several parts of the loop around it."""
     p = program(

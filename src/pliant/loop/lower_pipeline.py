@@ -127,6 +127,8 @@ def broken_pipeline(
 
 def pipeline_fault(p: Pipeline, facts: Facts, invoked: Invoked = lambda _: None) -> str:
     """Why the parts cannot run at these times; empty if they can. `facts` hold around the loop."""
+    if p.loop.kind not in ("serial", "unrolled"):
+        return f"it is {p.loop.kind}, so that its iterations have no order"
     count = len(p.parts)
     if len(p.stages) != count or len(p.orders) != count:
         return f"it has {count} parts, and there are {len(p.stages)} stages, {len(p.orders)} orders"
