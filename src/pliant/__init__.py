@@ -4,16 +4,17 @@
     y = f(x)
     f.save("model.so"); g = pliant.load("model.so")
 
-Names load on first use, so that `import pliant` is quick and loading an artifact needs no compiler.
+The runtime comes with the import, so that `load` and the first call wait for nothing. The compiler
+comes on first use: a process that runs saved models needs none.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pliant.base.load import load_module
+from pliant.base.load import load_module, signals_held
 
-if TYPE_CHECKING:
+with signals_held():
     from pliant.base.errors import (
         ArtifactError,
         InvalidModelError,
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
-    from pliant.graph.function import Dim
-    from pliant.pipeline import compile
     from pliant.runtime.callable import Compiled
     from pliant.runtime.loader import load
+
+if TYPE_CHECKING:
+    from pliant.graph.function import Dim
+    from pliant.pipeline import compile
     from pliant.written import program
 
 __all__ = [
@@ -35,16 +38,8 @@ __all__ = [
 
 _HOME: Final = {
     "compile": "pliant.pipeline",
-    "load": "pliant.runtime.loader",
     "program": "pliant.written",
-    "Compiled": "pliant.runtime.callable",
     "Dim": "pliant.graph.function",
-    "ArtifactError": "pliant.base.errors",
-    "InvalidModelError": "pliant.base.errors",
-    "PliantError": "pliant.base.errors",
-    "ResourceError": "pliant.base.errors",
-    "ShapeError": "pliant.base.errors",
-    "UnsupportedError": "pliant.base.errors",
 }
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from pliant.base.dtypes import DTYPES
 from pliant.base.errors import InvalidModelError, ResourceError, ShapeError
+from pliant.base.load import load_module
 from pliant.runtime import _native, abi
 from pliant.runtime.artifact import Artifact, Bytes, copy_artifact, write_artifact
-from pliant.runtime.link import link_shared
 from pliant.runtime.manifest import Function, Manifest, Stat, TensorInfo
 from pliant.runtime.messages import Messages
 from pliant.runtime.tree import flatten, unflatten
@@ -144,7 +144,8 @@ class Program:
             raise ResourceError(
                 "this program was compiled without keeping its objects: it cannot be saved"
             )
-        code = link_shared(self.objects, [f.symbol for f in self.manifest.functions])
+        link = load_module("pliant.runtime.link").link_shared  # who only loads links nothing
+        code: bytes = link(self.objects, [f.symbol for f in self.manifest.functions])
         write_artifact(path, code, self.manifest, self.weights)
 
 
