@@ -25,7 +25,7 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.lower.groups import Group
-from pliant.lower.layout import Order, strides_of
+from pliant.lower.layout import Gap, Order, strides_of
 from pliant.lower.pack import Plan
 from pliant.sym.atoms import Atom, VarAtom, atom_names
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
@@ -79,6 +79,7 @@ class Launch:
 def outline(
     group: Group,
     orders: dict[str, Order],
+    gaps: dict[str, Gap],
     plans: dict[str, Plan],
     *,
     constant_extents: bool = False,
@@ -121,7 +122,7 @@ def outline(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
     strides = tuple(
-        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
+        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims)))), gaps.get(n)))
         for n, i in renamed.items()
     )
     spec = Spec(
