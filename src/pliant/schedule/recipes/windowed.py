@@ -1,14 +1,16 @@
-"""A reduction over a window that slides along the rows, channels innermost: tiles of registers.
+"""A reduction over a window that slides along images, by columns or by rows: tiles of registers.
 
-    loops over all but a row, shared between threads
-        columns in tiles, channels in blocks of a few vectors
+    loops over all but the last two dimensions, shared between threads
+        the last but one in tiles, the last in blocks of a few vectors
             a tile of accumulators starts; each element of the window updates all of it; it is used
-            the window's columns, and those of the tile, are unrolled: what neighbours share of the
-            input, and the weights, are loaded once for the tile
+            what slides along the tile is the innermost of the window's loops; it, and those of the
+            tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
 
-The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels;
-those at its ends, where the window is partly outside, do one column after another. For depthwise
-convolutions: where neighbours share nothing (pools), `reduction` is as fast.
+With channels innermost a tile is of columns; of images that come with their channels first it is of
+rows, and vectors lie along them. The tiles in the middle have no conditions, the whole blocks none
+on channels or columns; those at the ends, where the window is partly outside, do one column or row
+after another. For convolutions of one or few channels: where neighbours share no second operand
+(pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from pliant.schedule.recipes.start import start
 from pliant.sym.expr import as_int, var
 
 TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
-WIDE: Final = 2  # registers of a block of channels
-WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
+WIDE: Final = 2  # registers of a block
+WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
@@ -39,7 +41,7 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     tiled, inner = (tensor.axes[d] for d in spec.order[-2:])
     if tiled.extent.is_const and tiled.extent.value < TILE:
         return False
-    slid = _slid(tensor, tiled.var)
+    slid = _slid(spec, tensor)
     if slid is None or not slid.extent.is_const or not 1 < slid.extent.value <= WIDEST_WINDOW:
         return False
     operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
@@ -50,13 +52,13 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     return any(all(tiled.var not in names for names in operand) for operand in operands)
 
 
-def _slid(tensor: Compute, tiled: str) -> Axis | None:
-    """The axis of the window that slides along an axis of the space, the innermost of several."""
+def _slid(spec: Spec, tensor: Compute) -> Axis | None:
+    """The axis of the window that slides along the tiled dimension, the innermost of several. It
+    will be innermost, which sums in a strict order do not allow of others."""
+    tiled = tensor.axes[spec.order[-2]].var
     indices = [_names(i) for x in loads_of(tensor.body) for i in x.indices]
-    for axis in reversed(tensor.reduce_axes):
-        if any({tiled, axis.var} <= names for names in indices):
-            return axis
-    return None
+    axes = tensor.reduce_axes[-1:] if spec.numerics == "strict" else tensor.reduce_axes[::-1]
+    return next((a for a in axes if any({tiled, a.var} <= names for names in indices)), None)
 
 
 def _names(index: Expr) -> frozenset[str]:
@@ -102,7 +104,7 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     names = around[around.index(inside) + 1 :]
     count = len(tensor.reduce_axes)
     window, tile = list(names[-count:]), names[:-count]
-    slid = _slid(tensor, tensor.axes[spec.order[-2]].var)
+    slid = _slid(spec, tensor)
     assert slid is not None
     window.append(window.pop(tensor.reduce_axes.index(slid)))
     bound = p.block(anchor).bindings
@@ -131,7 +133,7 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str], list[str]]:
 
 
 def _in_registers(p: Program, tiles: str) -> Program:
-    """Each tile of sums at once; whole blocks of channels, then one more under a mask."""
+    """Each tile of sums at once; whole blocks, then one more under a mask."""
     first, update, *_ = _blocks(p, tiles)
     p, _, _ = _inner(p, p.loops(first)[-3])
     depth = len(p.loops(update))
@@ -144,7 +146,7 @@ def _in_registers(p: Program, tiles: str) -> Program:
 
 
 def _one_by_one(p: Program, tiles: str, window: int) -> Program:
-    """One column's sums after another's: there are few, and each has conditions of its own."""
+    """One column's or row's sums after another's: few, and each has conditions of its own."""
     first, update, *_ = nest = _blocks(p, tiles)
     *around, column, lane = p.loops(update)
     p = p.reorder(column, *around[-window:], lane)
