@@ -1,14 +1,15 @@
 """The order in which each stored value keeps its dimensions.
 
-Tensors inside are compact, but need not be row-major: a convolution wants its channels last, the
+Tensors inside need not be row-major: a convolution wants its channels last, the
 product of attention wants heads next to features because the reader merges them. Since every
-access is an expression, no transposition is inserted; readers just see other strides.
+access is an expression, no transposition is inserted; readers just see other strides. They are
+compact, or have a gap after each row (`lower.gaps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load
@@ -159,14 +160,33 @@ def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
     return None
 
 
-def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
-    """Strides of a compact tensor whose dimensions lie in `order`."""
+@dataclass(frozen=True)
+class Gap:
+    """So many `elements` lie free after each row, which is the last `dims` dimensions in memory."""
+
+    dims: int
+    elements: int
+
+
+def strides_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> tuple[Int, ...]:
+    """Strides of a tensor whose dimensions lie in `order`, one after another but for the gap."""
+    return _steps(shape, order, gap)[0]
+
+
+def room_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> Int:
+    """How many elements such a tensor takes, with all gaps."""
+    return _steps(shape, order, gap)[1]
+
+
+def _steps(shape: tuple[Int, ...], order: Order, gap: Gap | None) -> tuple[tuple[Int, ...], Int]:
     strides = [as_int(1)] * len(shape)
     step = as_int(1)
-    for dim in reversed(order):
+    for k, dim in enumerate(reversed(order), 1):
         strides[dim] = step
         step = step * shape[dim]
-    return tuple(strides)
+        if gap is not None and gap.dims == k:
+            step = step + gap.elements
+    return tuple(strides), step
 
 
 def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) -> Order | None:

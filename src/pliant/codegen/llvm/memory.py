@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import exprs, ints
+from pliant.codegen.llvm import exprs, ints, past
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -219,26 +219,22 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
 def _stream(
     e: Emitter, buffer: Buffer, address: str, offset: str, value: Val, at_least: int
 ) -> None:
-    """Write a vector past the caches where it lies as those do that fill cache lines, and the
-    buffer is large; as ever elsewhere."""
-    t, align = e.text, min(LINE, value.lanes * buffer.dtype.bytes)
-    size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
-    large = t.assign(f"icmp sge i64 {size}, {at_least}")
-    # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
-    base = t.assign(f"ptrtoint ptr {e.place(buffer).pointer} to i64")
-    at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {buffer.dtype.bytes}')}")
-    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {align - 1}')}, 0")
-    past, plain, done = t.label("past"), t.label("plain"), t.label("done")
+    """Write a vector past the caches, where it goes there; as ever elsewhere."""
+    t, what = e.text, past.Vector(buffer, as_int(0), value.lanes, at_least)
     kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
-    t.branch(t.assign(f"and i1 {large}, {whole}"), past, plain)
-    t.start(past)
     t.module.define("!0", "!0 = !{i32 1}")
-    t.line(f"store {kind} {text}, ptr {address}, align {align}, !nontemporal !0")
-    t.jump(done)
-    t.start(plain)
-    t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
-    t.jump(done)
-    t.start(done)
+    over = f"store {kind} {text}, ptr {address}, align {what.align}, !nontemporal !0"
+    plain = f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}"
+    if e.past is not None:
+        t.line(over if e.past else plain)
+        return
+    labels = t.label("past"), t.label("plain"), t.label("done")
+    t.branch(past.goes(e, what, offset), *labels[:2])
+    for label, store in zip(labels, (over, plain), strict=False):
+        t.start(label)
+        t.line(store)
+        t.jump(labels[2])
+    t.start(labels[2])
 
 
 def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> None:
