@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from torch.nn import functional as F
 
 import pliant
@@ -44,12 +46,13 @@ def test_every_few(name: str, target: str) -> None:
 @pytest.mark.parametrize("stride", [2, 3, 5, (1, 4)])
 def test_windows(stride: int | tuple[int, int], target: str) -> None:
     small, large, bias = tensor(5, 1, 3, 3), tensor(5, 1, 5, 2), tensor(5)
-    for fn, smallest in (
+    cases: list[tuple[Callable[[torch.Tensor], torch.Tensor], int]] = [
         (lambda x: F.conv2d(x, small, bias, stride, 1, groups=5), 1),
         (lambda x: F.conv2d(x, large, None, stride, groups=5), 5),
         (lambda x: F.max_pool2d(x, 3, stride, 1), 1),
         (lambda x: F.avg_pool2d(x, (2, 5), stride), 5),
-    ):
+    ]
+    for fn, smallest in cases:
         dims = {0: "n", 2: "h", 3: "w"}
         x = tensor(2, 5, 20, 21)
         f = pliant.compile(Apply(fn), (x,), dynamic_shapes=((dims,),), target=target)
