@@ -24,6 +24,7 @@ from pliant.sym.expr import Int, as_int, var
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
+STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -217,7 +218,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
 def runs_in_rows(
     name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
 ) -> bool:
-    """Whether a stage is a reduction that steps element by element through row-major operands, or
+    """Whether a stage is a reduction that goes in small steps through row-major operands, or
     not at all, and only maps lie between it and results. Another order would cost a copy before it
     and one after it."""
     tensor = s.stages[name].tensor
@@ -228,7 +229,9 @@ def runs_in_rows(
         return False
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     moving = [n for n in loads if any(_has(i, last.var) for i in n.indices)]
-    straight = all(n.source.name not in orders and _runs_along(n, (last.var,)) for n in moving)
+    straight = all(
+        n.source.name not in orders and _runs_along(n, (last.var,), STEPS) for n in moving
+    )
     return bool(moving) and straight and _only_maps_follow(name, s, readers)
 
 
@@ -328,12 +331,13 @@ def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tup
     return (last, *(a.var for a in reader.reduce_axes[-1:]))
 
 
-def _runs_along(load: Load, names: tuple[str, ...]) -> bool:
-    """Whether one of the iterators steps through a row-major source element by element."""
+def _runs_along(load: Load, names: tuple[str, ...], widest: int = 1) -> bool:
+    """Whether one of the iterators goes through a row-major source in steps of an element, or of
+    as many as `widest`."""
     offset = as_int(0)
     strides = strides_of(load.source.shape, tuple(range(len(load.indices))))
     for index, stride in zip(load.indices, strides, strict=True):
         if isinstance(index, Index):
             offset = offset + index.int_ * stride
     splits = (offset.linear(n) for n in names)
-    return any(s is not None and s[0] == 1 for s in splits)
+    return any(s is not None and s[0].is_const and 1 <= s[0].value <= widest for s in splits)
