@@ -1,18 +1,21 @@
-"""Single kernels: f32 matmul beside PyTorch, the cost of a call. Those that move data are in
-bench/moving.py.
+"""Single kernels: f32 matmul and attention beside PyTorch, the cost of a call. Those that move data
+are in bench/moving.py.
 
     PYTHONPATH=src:. python bench/kernels.py [--threads N] [--runs N] [--json FILE]
 
-`x torch` says how many times as long PyTorch takes: matmul is wanted at 0.80 or more.
+`x torch` says how many times as long PyTorch takes: matmul is wanted at 0.80 or more, attention
+(16 heads of 64) at 1 or more.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from bench.timing import build, compare, contention, eager, interleave, report
 
@@ -24,6 +27,17 @@ class Product(nn.Module):
         return a @ b
 
 
+class Attention(nn.Module):
+    """Heads, rows, features of each of queries, keys and values."""
+
+    def __init__(self, *, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
 class AddOne(nn.Module):
     """One element: what is left is the call."""
 
@@ -31,13 +45,26 @@ class AddOne(nn.Module):
         return x + 1
 
 
-def product(n: int, threads: int, runs: int) -> dict[str, float]:
+def product(n: int, threads: int, runs: int) -> dict[str, Any]:
     """The row of the product of two square matrices."""
     args = torch.randn(n, n), torch.randn(n, n)
     f, out = build(Product(), args, threads=threads), torch.empty(n, n)
     calls = {"pliant": lambda: f(*args, out=out), "torch": eager(Product(), args)}
     row = compare(calls, "pliant", runs)
-    return {"matmul": n} | row | {"GFLOP/s": 2e-6 * n**3 / row["pliant ms"]}
+    return {"kernel": f"matmul {n}"} | row | {"GFLOP/s": 2e-6 * n**3 / row["pliant ms"]}
+
+
+def attention(n: int, threads: int, runs: int, *, causal: bool) -> dict[str, Any]:
+    """The row of 16 heads of 64 features, of so many queries and keys."""
+    module, shape = Attention(causal=causal), (1, 16, n, 64)
+    args, out = tuple(torch.randn(shape) for _ in range(3)), torch.empty(shape)
+    f = build(module, args, threads=threads)
+    row = compare(
+        {"pliant": lambda: f(*args, out=out), "torch": eager(module, args)}, "pliant", runs
+    )
+    pairs = n * (n + 1) / 2 if causal else n * n
+    name = f"attention {n}" + " causal" * causal
+    return {"kernel": name} | row | {"GFLOP/s": 4e-6 * 16 * 64 * pairs / row["pliant ms"]}
 
 
 def main() -> None:
@@ -47,10 +74,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048])
+    lengths = [128, 512, 1024, 4096]
+    parser.add_argument("--lengths", type=int, nargs="*", default=lengths, help="of attention")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     busy, threads, runs = contention(), options.threads, options.runs
     rows = [product(n, threads, runs) for n in options.sizes]
+    for causal in (False, True):
+        rows += [attention(n, threads, runs, causal=causal) for n in options.lengths]
     report(rows, busy, options.json)
     one, out = torch.zeros(1), torch.zeros(1)
     f = build(AddOne(), (one,), threads=threads)
