@@ -140,23 +140,21 @@ def _split_sum(
 
 
 def _better_in_rows(tensor: Compute, groups: ChannelGroups, columns: int) -> bool:
-    """Whether a window of the groups' sums fills vectors along its rows better than its outputs
-    fill panels: of `together` groups in one, all but one multiply zeros."""
-    body = tensor.body
+    """Whether a window over images fills vectors along its rows better than its groups fill panels:
+    of those that share one, each multiplies zeros for all others. (`schedule.recipes.windowed`)"""
+    body, lanes = tensor.body, columns // 2
     assert isinstance(body, Reduce)
-    if len(tensor.axes) < 3 or body.dtype is not f32:
+    if len(tensor.axes) < 3 or body.dtype is not f32 or groups.each > lanes:
         return False
     high, wide = tensor.axes[-2:]
-    window = {a.var for a in body.axes}
+    window = {a.var for a in body.axes if a.extent != 1}
     loads = [n for n in own_nodes(body.body) if isinstance(n, Load)]
     indices = [i.int_.names for n in loads for i in n.indices if isinstance(i, Index)]
     if not any(high.var in names and names & window for names in indices):
         return False
-    lanes = columns // 2
-    filled = 1.0
-    if wide.extent.is_const:
-        filled = wide.extent.value / ceildiv(wide.extent, lanes).value / lanes
-    return filled > BETTER * groups.each / (-(-groups.each // columns) * columns)
+    width = wide.extent.value if wide.extent.is_const else lanes
+    filled = width / (-(-width // lanes) * lanes)
+    return filled > BETTER * groups.each / columns
 
 
 def _own_channels(term: Expr, channel: Int, groups: ChannelGroups) -> Expr:
