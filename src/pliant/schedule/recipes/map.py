@@ -2,10 +2,17 @@
 
 loops in memory order; neighbours that all accesses run through as one are fused
 the innermost in vectors; the others, fused, shared between threads
-transposing: blocks of TILE x lanes, so that each cache line that is touched is used whole; of large
-sources in two steps, a copy of the block as its lines lie, and the block from there. Lines that are
-a power of two apart share few places in the cache: a block read across them, one element of each at
-a time, would push out each line before its next element is wanted.
+transposing: squares of the sources are turned in registers, so that whole lines are read and whole
+lines are written; blocks of them are tasks
+
+    for rest, block of rows, block of columns in parallel:
+        for column of squares, square:              along the lines that are written
+            t[16, 16] = x[…, …] turned
+            for c in unrolled(16): for r in vectorized(16): y[…] = f(t[c, r])
+    likewise, element by element: what is left of columns, of rows
+
+Where there are too few columns or rows for a square, or more than one output: blocks of TILE x
+lanes, so that each cache line that is touched is used whole.
 """
 
 from __future__ import annotations
@@ -31,17 +38,20 @@ from pliant.schedule.recipes.nests import (
     vectors,
     work_of,
 )
+from pliant.schedule.recipes.square import square_name, square_of, squares
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import Int, IntLike
+from pliant.sym.expr import Int, IntLike, as_int, var
 
 TILES: Final = (4, 8, 16, 32)  # rows of a block when transposing
 TILE: Final = 16  # of them without tuning
 WHOLE: Final = 64  # so many are one block where their number is constant
+BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
+BLOCK: Final = 8  # of them without tuning
 
 
 def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of maps."""
-    p = inline_maps(start(spec), spec, [n for n, _ in spec.members])
+    p = inline_maps(start(spec, intrinsics=squares(lanes)), spec, [n for n, _ in spec.members])
     work = work_of(p, spec.outputs)
     p, loops = in_memory_order(p, spec, spec.outputs)
     p, loops = collapse(p, loops)
@@ -84,10 +94,14 @@ def _turned(offset: Int, across: str, last: str) -> bool:
 def _transposing(
     p: Program, outer: list[str], across: str, last: str, lanes: int, work: int, large: int
 ) -> Program:
-    extent, rows = p.loop(last).extent, p.loop(across).extent
+    rest = [n for n in outer if n != across]
     turned = _read_across(p, across, last)
+    if turned and len(p.blocks) == 1:
+        (block,) = p.blocks
+        with suppress(SchedulingError):  # then it is read where it lies
+            return _in_squares(p, block, turned, rest, across, last, lanes, work, large)
+    extent, rows = p.loop(last).extent, p.loop(across).extent
     height: IntLike = TILE
-    staging = False
     if rows.is_const and rows.value <= WHOLE:
         p = p.add_unit_loop(across)
         blocks, row = p.made[0], across
@@ -96,27 +110,17 @@ def _transposing(
         (height,) = p.numbers
         p = p.split(across, height, tail="clip")
         blocks, row = p.made
-        staging = True
-    rest = [n for n in outer if n != across]
     p = p.reorder(*rest, blocks, last, row)
     p = p.fuse(*rest, blocks)
     (tasks,) = p.made
-    copies: list[str] = []
-    if staging and turned:
-        p = p.split(last, lanes, tail="clip")
-        square, last = p.made
-        for block, source in turned:
-            with suppress(SchedulingError):  # then it is read where it lies
-                q, made = _staged(p, block, source, square, lanes)
-                p, copies = (q, copies + made) if made else (p, copies)
     p = p.parallel(tasks, grain=grain(extent * height * work))
     p, _, inner = vectors(p, last, lanes)
-    return vectorize_all(p, [*copies, *inner], large)
+    return vectorize_all(p, inner, large)
 
 
-def _read_across(p: Program, across: str, last: str) -> list[tuple[str, str]]:
-    """Blocks and what they read in one place, across the lines."""
-    out = list[tuple[str, str]]()
+def _read_across(p: Program, across: str, last: str) -> list[str]:
+    """What is read in one place, across the lines."""
+    out = list[str]()
     for name in p.blocks:
         block = p.block(name)
         at = bindings_of(block)
@@ -127,25 +131,86 @@ def _read_across(p: Program, across: str, last: str) -> list[tuple[str, str]]:
             offset = offset_of(load.source, load.indices)
             once = sources.count(load.source) == 1 and isinstance(load.source, Buffer)
             if once and offset is not None and _turned(offset, across, last):
-                out.append((name, load.source.name))
+                out.append(load.source.name)
     return out
 
 
-def _staged(
-    p: Program, block: str, source: str, square: str, lanes: int
-) -> tuple[Program, list[str]]:
-    """A copy of what one iteration of `square` reads of the source, and its loops to vectorize;
-    none where the copy would be of more than that."""
-    p = p.cache_read(block, source)
-    copy, memory = p.made
-    p = p.compute_at(copy, square)
-    loops = list(p.made)
-    p = p.shrink_buffer(memory)
-    room = p.buffer(memory).room
-    if not room.is_const or room.value > max(TILES) * lanes:
-        return p, []
-    offsets = [x.linear(n) for x in loads_below(p.loop(loops[0])) for n in loops[-1:]]
-    if any(x is None or x[0] != 1 for x in offsets):
-        return p, []
-    p, _, inner = vectors(p, loops[-1], lanes)
-    return p, inner
+def _in_squares(
+    p: Program,
+    block: str,
+    sources: list[str],
+    rest: list[str],
+    across: str,
+    last: str,
+    lanes: int,
+    work: int,
+    large: int,
+) -> Program:
+    """The block, with squares of these sources turned in registers. Refused where some dimension
+    is too short for one, or a source lies otherwise than in lines."""
+    types = {p.buffer(s).dtype for s in sources}
+    side = min(square_of(t, lanes) for t in types)
+    for loop in (across, last):
+        extent = p.loop(loop).extent
+        if len(types) > 1 or side < 2 or (extent.is_const and extent.value < side):
+            raise SchedulingError("squares", f"loop {loop}", "no square fits")
+    p, (*rest, across, last) = _as_loops(p, block, [*rest, across, last])
+    p = p.sample_categorical("squares", BLOCKS, default=BLOCK)
+    (many,) = p.numbers
+    p = p.reorder(last, across, *rest)
+    p = p.split(last, side, tail="peel")
+    squares_, line, *few_rows = p.made
+    p = p.reorder(across, squares_, line, *rest)
+    p = p.split(across, side, tail="peel", tail_loop="exact")
+    columns, column, *few_columns = p.made
+    left = p.blocks[1:]
+
+    # Blocks of squares.
+    p = p.split(squares_, many, tail="clip")
+    high, square = p.made
+    p = p.split(columns, many, tail="clip")
+    wide, columns = p.made
+    p = p.reorder(*rest, high, wide, columns, square, column, line)
+    for source in sources:
+        dims = [as_int(var(f"_{d}")) for d in range(len(p.block(block).iters))]
+        p = p.reindex_cache_read(block, source, tuple(dims))
+        copy, memory = p.made
+        p = p.compute_at(copy, square)
+        loops = p.made
+        p = p.shrink_buffer(memory)
+        p = p.reorder(loops[-1], loops[-2])
+        p = p.tensorize(loops[-1], square_name(p.buffer(source).dtype, side))
+    p = p.fuse(*rest, high, wide)
+    p = p.parallel(p.made[0], grain=grain(side * side * many * many * work))
+    p = p.unroll(column)
+    lines: list[str] = [line]
+
+    # What is left: of columns, then of rows.
+    for name, short in zip(left, filter(None, (few_columns, few_rows)), strict=True):
+        loops = p.loops(name)
+        end = loops.index(short[-1]) + 1
+        own, (whole, *around) = list(loops[:end]), loops[end:]
+        if short is few_columns:
+            own, around = [*own, around[0]], around[1:]
+        around = [*around, whole]
+        p = p.reorder(*around, *own)
+        p = p.fuse(*around)
+        p = p.parallel(p.made[0], grain=grain(side * side * work))
+        lines.append(own[-1])
+    return vectorize_all(p, lines, large)
+
+
+def _as_loops(p: Program, block: str, loops: list[str]) -> tuple[Program, list[str]]:
+    """The block with an iterator for each of these loops, that some of its own were fused to."""
+    own = p.block(block)
+    if len(own.iters) == len(loops):
+        return p, loops
+    entries = list[Int]()
+    for loop in loops:
+        entry = as_int(0)
+        for d, (i, b) in enumerate(zip(own.iters, own.bindings, strict=True)):
+            if loop in b.names:
+                entry = entry * i.extent + var(f"_{d}")
+        entries.append(entry)
+    p = p.transform_block_layout(block, tuple(entries))
+    return p, list(p.made)
