@@ -80,8 +80,8 @@ def streams(s: Stmt) -> bool:
 
 
 def _vectors(e: Emitter, s: Stmt) -> Iterator[Vector | None]:
-    """The vectors that the statement stores so. None for what is more than vectors and calls, or is not known
-    to lie where: such loops are not worth being there twice."""
+    """The vectors that the statement stores so. None for what is more than vectors and calls, or is
+    not known to lie where: such loops are not worth being there twice."""
     match s:
         case Seq(stmts):
             for child in stmts:

@@ -97,6 +97,4 @@ def _interleaved(n: int, part: int, unit: int) -> list[int]:
 
 def _parted(n: int, part: int) -> list[int]:
     """Likewise: the parts at even places of one line, then those of the other."""
-    return [
-        turn * n + p + k for turn in (0, 1) for p in range(0, n, 2 * part) for k in range(part)
-    ]
+    return [turn * n + p + k for turn in (0, 1) for p in range(0, n, 2 * part) for k in range(part)]

@@ -3,8 +3,8 @@
     for i, j in grid(n, n):
         y[j, i] = x[i, j]
 
-The lines of `x` are `ldx` elements apart, those of `y` follow one another. `codegen.llvm.square` is
-its code, which becomes part of a kernel that calls it: what is stored in a buffer in registers never
+The lines of `x` are `ldx` elements apart, those of `y` follow one another. Their code
+(`codegen.llvm.square`) becomes part of a kernel that calls it, so that a `y` in registers never
 comes to memory.
 """
 
