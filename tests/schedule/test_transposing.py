@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def calls(p: Program) -> list[str]:
     return [s.callee for s in p.statements() if isinstance(s, Invoke)]
 
 
-def check(p: Program, q: Program, cases: list[tuple[int, ...]], count: int = 1) -> None:
+def check(p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1) -> None:
     """So many squares are turned, in registers, and the meaning is the same."""
     assert calls(q) == ["transpose_f32_4"] * count
     assert [q.buffer(b).scope for b in q.allocated] == ["register"] * count
