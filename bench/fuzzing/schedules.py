@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pliant.loop.interpret import interpret
+from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.printer import function_text
-from pliant.loop.stmt import Alloc, Function, Invoke, statements
+from pliant.loop.stmt import Alloc, For, Function, Invoke, statements
 from pliant.loop.threads import is_bound
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
@@ -25,6 +26,7 @@ from tests.schedule.native import native
 from tests.schedule.programs import same
 from tests.schedule.random_programs import INTRINSICS, programs
 from tests.schedule.test_random import NAMES, moves
+from tests.schedule.threads import same_pipelined
 
 BYTES: Final = 8192  # of chance, for one case
 STEPS: Final = 12  # tried at most
@@ -88,9 +90,13 @@ def _one(draw: Callable[[Any], Any], result: Case, with_native: bool) -> None:
 def check(
     start: Program, p: Program, sizes: Sequence[Sequence[int]], with_native: bool = False
 ) -> None:
-    """Raise unless `p` means what `start` does under the interpreter and, if wanted, compiled."""
+    """Raise unless `p` means what `start` does under the interpreter, with its noted loops
+    pipelined too, and, if wanted, compiled."""
     with np.errstate(all="ignore"):
         same(start, p, sizes, CALLEES)
+        loops = [s for s in p.statements() if isinstance(s, For)]
+        if any(PIPELINE in dict(s.notes) for s in loops):
+            same_pipelined(start, p, sizes, CALLEES)
         for case in sizes if with_native else ():
             given_sizes = dict(zip(p.function.sizes, case, strict=True))
             wanted, got = (_arrays(p.function, given_sizes) for _ in range(2))

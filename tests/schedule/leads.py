@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from pliant.base.dtypes import f32
 from pliant.ir.expr import Select
+from pliant.loop.lower_pipeline import pipeline_of
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Seq, Store, statements
 from pliant.schedule.flow import Flow
@@ -141,6 +143,34 @@ def pad_einsum(draw: Draw, p: Program) -> list[Move]:
     return [_move("pad_einsum", block.name, steps)]
 
 
+def reverse_compute_inline(draw: Draw, p: Program) -> list[Move]:
+    """What a block makes elementwise of another's output; or of a copy of what it reads."""
+    maps = [s for s in p.statements() if isinstance(s, Block) and s.init is None]
+    maps = [s for s in maps if all(i.kind == "S" for i in s.iters)]
+    names = {s.name for s in maps}
+    found = [(r, b.name) for b, m, r in _handed_on(p) if {m, r} <= names]
+    if found and draw(st.booleans()):
+        block, name = draw(st.sampled_from(found))
+        return [_move("reverse_compute_inline", block, buffer=name)]
+    if not maps:
+        return []
+    s = draw(st.sampled_from(maps))
+    written = sorted(b.name for b in _written(p, s))
+    if written and draw(st.booleans()):
+        name = draw(st.sampled_from(written))
+        store = p.names().buffer(f"{name}_store")
+        return [_move("cache_write", s.name, buffer=name), _move("reverse_compute_inline", store)]
+    read = sorted(_read(s))
+    if not read:
+        return []
+    name = draw(st.sampled_from(read))
+    copy = p.names().buffer(f"{name}_cache")
+    return [
+        _move("cache_read", s.name, name),
+        _move("reverse_compute_inline", s.name, buffer=copy),
+    ]
+
+
 def set_scope(draw: Draw, p: Program) -> list[Move]:
     """Another memory for a buffer of the function's own."""
     own = sorted(b.name for b in _own(p))
@@ -161,6 +191,32 @@ def reverse_compute_at(draw: Draw, p: Program) -> list[Move]:
     maker, reader = draw(st.sampled_from(pairs))
     outside = [x for x in p.loops(maker) if x not in p.loops(reader)]
     return [_move("reverse_compute_at", reader, draw(st.sampled_from(outside)))]
+
+
+def software_pipeline(draw: Draw, p: Program) -> list[Move]:
+    """A loop in which several things are done, and in whose memory one hands on to the next."""
+    loops = [s for s in p.statements() if isinstance(s, For) and s.kind == "serial"]
+    parts = [(s.var, len(pipeline_of(s, (), ()).parts)) for s in loops]
+    found = [(loop, count) for loop, count in parts if count > 1]
+    before: list[Move] = []
+    if not found or draw(st.booleans()):
+        pairs = [
+            (maker, loop)
+            for _, maker, reader in _handed_on(p)
+            for loop in p.loops(reader)
+            if loop not in p.loops(maker)
+        ]
+        if not pairs:
+            return []
+        maker, loop = draw(st.sampled_from(pairs))
+        (memory,) = p.written(maker)[:1]
+        before = [_move("compute_at", maker, loop), _move("shrink_buffer", memory)]
+        found = [(loop, dict(parts).get(loop, 1) + 1)]
+    loop, count = draw(st.sampled_from(found))
+    late = draw(st.lists(st.integers(0, 1), min_size=count - 1, max_size=count - 1))
+    stages = [0, *(sum(late[: k + 1]) for k in range(count - 1))]
+    orders = draw(st.sampled_from([None, list(range(count))[::-1]]))
+    return [*before, _move("software_pipeline", loop, stages, orders)]
 
 
 def store_in(draw: Draw, p: Program) -> list[Move]:
@@ -209,6 +265,32 @@ def _vectors(draw: Draw, p: Program, blocks: list[str]) -> tuple[str, list[Move]
     return lanes, [_move("split", loop, 4, tail="peel"), _move("vectorize", lanes)]
 
 
+def tensorize(draw: Draw, p: Program) -> list[Move]:
+    """A row that an intrinsic of random programs can do: of a copy, or of a product's sum."""
+    f32s = {b.name for b in p.function.buffers if b.dtype is f32}
+    f32s |= {b.name for b in _own(p) if b.dtype is f32}
+    blocks = [s for s in p.statements() if isinstance(s, Block) and p.loops(s.name)]
+    sums = [s for s in blocks if s.init is not None and len(_read(s)) == 2]
+    if sums and draw(st.booleans()):
+        block = draw(st.sampled_from(sums))
+        loops = p.loops(block.name)
+        reduced = [x for x in loops if x not in _spatial(p, block)]
+        inner = draw(st.sampled_from(reduced or loops))
+        order = [x for x in loops if x != inner]
+        return [
+            _move("reorder", *order, inner),
+            _move("decompose_reduction", block.name, inner),
+            _move("tensorize", inner, "dot_row"),
+        ]
+    pairs = [(s.name, name) for s in blocks for name in sorted(_read(s) & f32s) if _rank(p, name)]
+    if not pairs:
+        return []
+    block_name, name = draw(st.sampled_from(pairs))
+    copy = p.names().buffer(f"{name}_cache")
+    loop = p.names().variable(f"{copy}_{_rank(p, name) - 1}")
+    return [_move("cache_read", block_name, name), _move("tensorize", loop, "copy_row")]
+
+
 def unannotate(draw: Draw, p: Program) -> list[Move]:
     """A note there is, or was just made."""
     places = [s for s in p.statements() if isinstance(s, For | Block)]
@@ -233,10 +315,13 @@ LEADS: Final = {
         pad_einsum,
         prefetch,
         reverse_compute_at,
+        reverse_compute_inline,
         rolling_buffer,
         set_scope,
+        software_pipeline,
         store_in,
         stream,
+        tensorize,
         unannotate,
     )
 }
@@ -256,6 +341,16 @@ def _own(p: Program) -> set[Buffer]:
 
 def _written(p: Program, block: Block) -> set[Buffer]:
     return {p.buffer(name) for name in p.written(block.name)}
+
+
+def _read(block: Block) -> set[str]:
+    return {a.buffer.name for a in accesses(block) if not a.write} - {
+        a.buffer.name for a in accesses(block) if a.write
+    }
+
+
+def _rank(p: Program, name: str) -> int:
+    return p.buffer(name).rank
 
 
 def _spatial(p: Program, block: Block) -> list[str]:

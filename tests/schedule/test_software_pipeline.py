@@ -197,3 +197,60 @@ def test_double_buffering_of_a_tiled_product(
     versions = 1 if orders else stages[-1] + 1
     shape = "8, 4" if versions == 1 else f"{versions}, 8, 4"
     assert f'a_cache = alloc(f32[{shape}], scope="shared")' in text
+
+
+def test_a_step_that_would_break_a_pipeline_is_refused() -> None:
+    """The loop would have more parts than there were when it was noted."""
+    p = load().software_pipeline("k", (0, 1, 1, 1))
+    for step in (lambda: p.cache_read("y", "t"), lambda: p.split("a", 3, tail="peel")):
+        with pytest.raises(SchedulingError, match="then loop k cannot be pipelined as was noted: "):
+            step()
+    q = p.vectorize("a").vectorize("b")
+    same_pipelined(load(), q, TRIPS)
+
+
+@pytest.mark.parametrize("mark", ["parallel", "vectorize", "bind vthread"])
+def test_a_pipelined_loop_keeps_its_order(mark: str) -> None:
+    """Its iterations were to run at once, each in the versions of memory of another."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def load(x: f32["n", 8], y: f32["n", 8], n: i64):\n'
+            "    for i in grid(n):\n"
+            "        for k in grid(8):\n"
+            '            s = alloc(f32[1], scope="local")\n'
+            '            with block("s", S(i, n), S(k, 8)) as (a, b):\n'
+            "                s[0] = x[a, b]\n"
+            '            with block("y", S(i, n), S(k, 8)) as (a, b):\n'
+            "                y[a, b] = s[0]\n"
+        )
+    )
+    mark, *axis = mark.split()
+    getattr(p, mark)("k", *axis)
+    noted = p.software_pipeline("k", (0, 1))
+    with pytest.raises(SchedulingError, match="loop k cannot be pipelined as was noted: it is "):
+        getattr(noted, mark)("k", *axis)
+    same_pipelined(p, noted.unroll("k"), TRIPS)
+
+
+def test_a_part_that_is_pipelined_itself() -> None:
+    """It became several parts of the loop around it."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def nested(x: f32["n", 5], y: f32["n", 5], n: i64):\n'
+            "    for k in grid(n):\n"
+            '        s = alloc(f32[5], scope="shared")\n'
+            "        for a in grid(5):\n"
+            '            with block("s", S(k, n), S(a, 5)) as (i, j):\n'
+            "                s[j] = x[i, j]\n"
+            "        for b in grid(5):\n"
+            '            t = alloc(f32[1], scope="scratch")\n'
+            '            with block("t", S(k, n), S(b, 5)) as (i, j):\n'
+            "                t[0] = s[j] * 2.0\n"
+            '            with block("y", S(k, n), S(b, 5)) as (i, j):\n'
+            "                y[i, j] = t[0]\n"
+        )
+    )
+    q = p.software_pipeline("b", (0, 1)).software_pipeline("k", (0, 1))
+    same_pipelined(p, q, TRIPS)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pliant.ir.tensor import compute
 from pliant.loop.from_tensor import unscheduled
-from pliant.loop.interpret import Order, interpret
+from pliant.loop.interpret import Callee, Order, interpret
 from pliant.loop.interpret_threads import interpret_threads
 from pliant.loop.launch import Limits
 from pliant.loop.lower_pipeline import lower_pipelines
@@ -132,7 +133,7 @@ def shuffled(seed: int) -> Order:
 
 def device(p: Program, limits: Limits | None = None) -> Function:
     """The device form, which is well formed and round-trips."""
-    lowered = lower_threads(lower_pipelines(p.function, p.facts), p.facts, limits=limits)
+    lowered = lower_threads(lower_pipelines(p.function, p.facts, p.invoked), p.facts, limits=limits)
     verify_function(lowered)
     assert parse_function(function_text(lowered)) is lowered
     return lowered
@@ -149,13 +150,16 @@ def same_on_device(
 
 
 def same_pipelined(
-    p: Program, q: Program, cases: Sequence[Sequence[int]] | None = None
+    p: Program,
+    q: Program,
+    cases: Sequence[Sequence[int]] | None = None,
+    callees: dict[str, Callee] | None = None,
 ) -> Function:
     """The loops of `q` that are noted, with prologue, steady state and epilogue, compute what `p`
     does."""
-    lowered = lower_pipelines(q.function, q.facts)
+    lowered = lower_pipelines(q.function, q.facts, q.invoked)
     verify_function(lowered)
-    agree(p, lowered, interpret, cases)
+    agree(p, lowered, partial(interpret, callees=callees), cases)
     return lowered
 
 

@@ -18,7 +18,7 @@ takes the note at its word. (The scheme is modulo scheduling, Rau 1994, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pliant.base.errors import InvalidModelError
@@ -94,8 +94,41 @@ def pipeline_of(loop: For, stages: Sequence[int], orders: Sequence[int]) -> Pipe
     return Pipeline(loop, tuple(parts), tuple(buffers), tuple(stages), tuple(orders))
 
 
+def noted_pipeline(loop: For) -> Pipeline:
+    """That of a loop with the note, without it."""
+    stages, orders = dict(loop.notes)[PIPELINE]
+    notes = tuple(x for x in loop.notes if x[0] != PIPELINE)
+    return pipeline_of(loop.replace(notes=notes), stages, orders)
+
+
+def _is_noted(s: Stmt) -> bool:
+    return isinstance(s, For) and PIPELINE in dict(s.notes)
+
+
+def broken_pipeline(
+    f: Function, facts: Facts, invoked: Invoked = lambda _: None
+) -> tuple[For, str] | None:
+    """The first noted loop that cannot run as its note says, and why; None if there is none."""
+
+    def find(s: Stmt, facts: Facts) -> tuple[For, str] | None:
+        if not any(map(_is_noted, statements(s))):
+            return None
+        inner = facts
+        if isinstance(s, For):
+            fault = pipeline_fault(noted_pipeline(s), facts, invoked) if _is_noted(s) else ""
+            if fault:
+                return s, fault
+            inner = declare_loops(facts, [s])
+        found = (find(x, inner) for x in s.children() if isinstance(x, Stmt))
+        return next((x for x in found if x is not None), None)
+
+    return find(f.body, facts)
+
+
 def pipeline_fault(p: Pipeline, facts: Facts, invoked: Invoked = lambda _: None) -> str:
     """Why the parts cannot run at these times; empty if they can. `facts` hold around the loop."""
+    if p.loop.kind not in ("serial", "unrolled"):
+        return f"it is {p.loop.kind}, so that its iterations have no order"
     count = len(p.parts)
     if len(p.stages) != count or len(p.orders) != count:
         return f"it has {count} parts, and there are {len(p.stages)} stages, {len(p.orders)} orders"
@@ -148,8 +181,11 @@ def _part(p: Pipeline, k: int, a: Access) -> str:
     return f"{block}, which {verb} {a.buffer.name},"
 
 
-def lower_pipelines(f: Function, facts: Facts | None = None) -> Function:
+def lower_pipelines(
+    f: Function, facts: Facts | None = None, invoked: Invoked = lambda _: None
+) -> Function:
     """The function with every loop that has the note as prologue, steady state and epilogue.
+    `invoked` says what a call does.
 
     Raises InvalidModelError where the loop changed since it was noted so that it cannot be.
     """
@@ -157,32 +193,31 @@ def lower_pipelines(f: Function, facts: Facts | None = None) -> Function:
     if facts is None:
         for size in f.sizes:
             known.declare(size)
-    return f.replace(body=_Lowering(f.name, Names(f)).statement(f.body, known))
+    return f.replace(body=_Lowering(f.name, Names(f), invoked).statement(f.body, known))
 
 
 @dataclass(frozen=True)
 class _Lowering:
     name: str
     names: Names
+    invoked: Invoked
 
     def statement(self, s: Stmt, facts: Facts) -> Stmt:
-        if not any(isinstance(x, For) and PIPELINE in dict(x.notes) for x in statements(s)):
+        if not any(map(_is_noted, statements(s))):
             return s
         inner = declare_loops(facts, [s]) if isinstance(s, For) else facts
 
         def visit(child: Any) -> Any:
             return self.statement(child, inner) if isinstance(child, Stmt) else child
 
-        s = s.map_children(visit)
-        if not isinstance(s, For) or PIPELINE not in dict(s.notes):
-            return s
-        stages, orders = dict(s.notes)[PIPELINE]
-        plain = s.replace(notes=tuple(x for x in s.notes if x[0] != PIPELINE))
-        p = pipeline_of(plain, stages, orders)
-        fault = pipeline_fault(p, facts)
+        if not isinstance(s, For) or not _is_noted(s):
+            return s.map_children(visit)
+        p = noted_pipeline(s)
+        fault = pipeline_fault(p, facts, self.invoked)
         if fault:
             raise InvalidModelError(f"{self.name}: loop {s.var} cannot be pipelined: {fault}")
-        return self._pipelined(p, facts)
+        # Parts as they were noted: one that is pipelined itself becomes several statements.
+        return self._pipelined(replace(p, parts=tuple(map(visit, p.parts))), facts)
 
     def _pipelined(self, p: Pipeline, facts: Facts) -> Stmt:
         versions = p.versions([accesses(part) for part in p.parts])

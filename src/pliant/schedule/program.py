@@ -30,6 +30,7 @@ from pliant.base.spans import Span
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.loop.bounds import declare_loops
+from pliant.loop.lower_pipeline import broken_pipeline
 from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names, path_to
 from pliant.loop.stmt import (
@@ -278,17 +279,21 @@ def primitive(
 ) -> Callable[Concatenate[Program, P], Program]:
     """Records the call in the trace of the program that it gives. `fn` gets values for variables
     that were decided; the trace keeps the variables. Refuses a program in which bound loops would
-    break the rules of loop/threads.py."""
+    break the rules of loop/threads.py, or a noted loop could not be pipelined any more."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
         values = plain(p.decided(args)) if p.decisions else args
         given = {k: plain(p.decided(v)) for k, v in options.items()} if p.decisions else options
         result = fn(p, *values, **given)
+        place = ", ".join(str(a) for a in values if isinstance(a, str))
         fault = thread_fault(result.function)
         if fault is not None:
-            place = ", ".join(str(a) for a in values if isinstance(a, str))
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
+        broken = broken_pipeline(result.function, result.facts, result.invoked)
+        if broken is not None:
+            reason = f"then loop {broken[0].var} cannot be pipelined as was noted: {broken[1]}"
+            raise SchedulingError(fn.__name__, place, reason)
         options_as_given: dict[str, Any] = dict(options)
         done = step(fn.__name__, args, options_as_given)
         number = len(p.trace) + 1
