@@ -218,6 +218,15 @@ def test_programs_keep_their_meaning(name: str) -> None:
     same(p, auto_tensorize(p, w.result.name, [MM.plain]), [()], meaning)
 
 
+@pytest.mark.parametrize("name", ["a b -> c", "batched a b -> cᵀ", "conv2d NHWC"])
+def test_a_single_row_of_a_constant_size(name: str) -> None:
+    """How far its rows are apart in a tile of more dimensions than the intrinsic's was not told."""
+    w = WORKLOADS[name](F32)
+    p = bare(w, **dict.fromkeys(w.sizes, 1))
+    q = auto_tensorize(p, w.result.name, [MM.plain])
+    same(p, q, [()], {MM.symbol: MM.intrinsics[0].semantics})
+
+
 SMALL = [
     ("a b -> c", BF16, product_tile("tile", BF16, 4, 4, 2), {"k": 6}),
     ("aᵀ bᵀ -> cᵀ", INT8, product_tile("tile", INT8, 4, 4, 2), {"k": 6}),
