@@ -142,10 +142,6 @@ def test_all_mappings_are_ranked() -> None:
             "it has cast of type u8 where the intrinsic converts i8",
         ),
         (WORKLOADS["a b -> c"], F32, lanes(4), "no iterator indexes c and x and y"),
-        (
-            WORKLOADS["a b -> c"], F32, product_tile("tile", F32, 4, 4, 2),
-            "its sum of k terms is not known to be whole tiles of 2",
-        ),
     ],
 )  # fmt: skip
 def test_reasons(make: object, types: Types, intrinsic: Intrinsic, reason: str) -> None:
@@ -238,6 +234,31 @@ SMALL = [
     ("strided", INT8, dot("dot", INT8, 4, 2), {}),
     ("transposed, stride 2", F32, product_tile("tile", F32, 4, 4, 2), {}),
 ]
+
+
+ODD_SUMS = [
+    ("a b -> c", F32, product_tile("tile", F32, 4, 4, 2), {}),
+    ("a b -> c", BF16, product_tile("tile", BF16, 4, 4, 4), {"k": 6}),
+    ("aᵀ b -> cᵀ", INT8, product_tile("tile", INT8, 4, 4, 4), {"n": 5, "m": 3, "k": 7}),
+    ("a bᵀ -> c", INT8, dot("dot", INT8, 4, 4), {"k": 3}),
+    ("batched a bᵀ -> c", INT8, dot("dot", INT8, 4, 4), {}),
+    ("conv2d 1x1 NHWC", F32, product_tile("tile", F32, 4, 4, 3), {}),
+    ("conv1d NCW", INT8, dot("d", INT8, 4, 5), {}),
+    ("conv2d 1x1 NHWC", BF16, dot("dot", BF16, 4, 8), {"n": 3, "m": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "intrinsic", "known"), ODD_SUMS)
+def test_sums_that_are_no_whole_tiles(
+    name: str, types: Types, intrinsic: Intrinsic, known: dict[str, int]
+) -> None:
+    """They are padded to whole ones."""
+    w = WORKLOADS[name](types)
+    p = bare(w, intrinsic, **known)
+    q = auto_tensorize(p, w.result.name, [intrinsic.name])
+    assert any(s.name == "pad_einsum" for s in q.trace)
+    shapes = [c[: len(p.function.sizes)] for c in cases(w, 2)]
+    same(p, q, shapes, {intrinsic.name: intrinsic.semantics})
 
 
 @pytest.mark.parametrize(("name", "types", "intrinsic", "known"), SMALL)
