@@ -78,3 +78,27 @@ def sizes_of(spec: Spec, channels: int, width: int, places: tuple[int, int]) -> 
 ])  # fmt: skip
 def test_others_are_left(module: nn.Module) -> None:
     assert not is_windowed(spec_of(module), LANES)
+
+
+@pytest.mark.parametrize("name", ["padded", "strided", "dilated"])
+def test_rows_of_images(name: str) -> None:
+    """Alone, a convolution reads and writes images with their channels first: tiles of rows."""
+    options = OPTIONS[name]
+    module = depthwise(channels=3, **options).eval()
+    dynamic: Any = ({0: "n", 2: "h", 3: "w"},)
+    imported = import_model(Request(module, (torch.ones(2, 3, 20, 21),), None, dynamic), OPERATORS)
+    launches = lower_function(imported.function, OPERATORS, 32).main.launches
+    spec = next(x.spec for _, x in launches if x.spec.kind == "reduction")
+    assert spec.order == (0, 1, 2, 3)
+    assert is_windowed(spec, LANES)
+    p = windowed_recipe(spec, LANES)
+    image, result = spec.inputs[0].shape, spec.members[-1][1].shape
+    step = options.get("stride", 1)
+    reach = 2 * options.get("dilation", 1)  # the image has its padding by now
+    cases = []
+    for high, wide in ((4, 4), (5, 3), (9, 6)):
+        known = dict(zip(map(str, (*result, *image)), (
+            1, 3, high, wide, 1, 3, step * (high - 1) + reach + 1, step * (wide - 1) + reach + 1,
+        ), strict=True))  # fmt: skip
+        cases.append([known[size] for size in spec.sizes])
+    same(start(spec), p, cases)

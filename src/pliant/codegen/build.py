@@ -17,7 +17,7 @@ from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
-from pliant.loop.stmt import Function, Invoke, statements
+from pliant.loop.stmt import LINE, PAGE, Function, Invoke, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import Factors
 from pliant.runtime.manifest import Site
@@ -54,7 +54,17 @@ def target_factors(t: Target, numerics: str = "fast") -> tuple[Factors, ...]:
     width = matmul_intrinsic(t, numerics).columns
     found = [x for x in target_matmuls(t, numerics) if x.columns == width]
     found.sort(key=lambda x: x.a.bits)
-    return tuple(Factors(x.a, x.b, x.c, x.group) for x in found)
+    return tuple(Factors(x.a, x.b, x.c, x.group, _apart(x.rows, t.l1)) for x in found)
+
+
+def _apart(rows: int, l1: int) -> int:
+    """The least power of two such that lines of `rows` rows that begin multiples of so many bytes
+    after one another do not fit into the sets that they map to; 0 where they always do. The bits
+    of an address that choose the set are those within a page: a cache has l1 / PAGE ways."""
+    apart = LINE
+    while apart <= PAGE and rows * apart <= l1:
+        apart *= 2
+    return apart if apart <= PAGE else 0
 
 
 def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:

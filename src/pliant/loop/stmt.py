@@ -149,6 +149,7 @@ class Nop(Stmt):
 STREAM: Final = "stream"
 PREFETCH: Final = "prefetch"
 LINE: Final = 64  # bytes of a cache line
+PAGE: Final = 4096  # bytes whose addresses differ in what chooses the set of a first cache
 
 
 class For(Stmt):

@@ -18,7 +18,7 @@ from pliant.graph.function import Binding, Function, TensorType, Value
 from pliant.ir.expr import Axis, Expr, Index
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, own_nodes
 from pliant.lower.groups import Group
-from pliant.lower.layout import Order
+from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import Plan, plan_notes
 from pliant.lower.stages import Stage, Stages
 
@@ -28,6 +28,7 @@ class Decisions:
 
     def __init__(self) -> None:
         self.orders: Mapping[str, Order] = {}
+        self.gaps: Mapping[str, Gap] = {}
         self.plans: Mapping[str, Plan] = {}
 
     def notes(self, stage: Stage) -> Notes:
@@ -35,6 +36,9 @@ class Decisions:
         out: list[tuple[str, Any]] = [("op", stage.op)]
         if stage.name in self.orders:
             out.append(("layout", self.orders[stage.name]))
+        if stage.name in self.gaps:
+            gap = self.gaps[stage.name]
+            out.append(("gap", (gap.dims, gap.elements)))
         if stage.name in self.plans:
             out += plan_notes(self.plans[stage.name])
         return tuple(out)

@@ -25,7 +25,7 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.lower.groups import Group
-from pliant.lower.layout import Order, strides_of
+from pliant.lower.layout import Gap, Order, strides_of
 from pliant.lower.pack import Plan
 from pliant.sym.atoms import Atom, VarAtom, atom_names
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
@@ -74,6 +74,7 @@ class Launch:
 def outline(
     group: Group,
     orders: dict[str, Order],
+    gaps: dict[str, Gap],
     plans: dict[str, Plan],
     *,
     constant_extents: bool = False,
@@ -115,7 +116,7 @@ def outline(
         columns = plan.columns(externals[packed])
         renamed[packed], canon["t0"] = _repacked(plan, renamed[packed], canon["t0"], columns)
     strides = tuple(
-        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims))))))
+        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims)))), gaps.get(n)))
         for n, i in renamed.items()
     )
     spec = Spec(

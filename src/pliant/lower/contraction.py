@@ -30,12 +30,17 @@ Order = tuple[int, ...]
 @dataclass(frozen=True)
 class Factors:
     """Types of the factors of products that are added up in `sums`: those of the first operand and
-    of the packed one. So many neighbours along the reduction as `group` are multiplied at once."""
+    of the packed one. So many neighbours along the reduction as `group` are multiplied at once.
+
+    Rows of the first operand that begin a multiple of `apart` bytes after one another would lie in
+    one set of the first cache, which has fewer lines than a tile has rows; 0: it has enough.
+    """
 
     a: DType = f32
     b: DType = f32
     sums: DType = f32
     group: int = 1
+    apart: int = 0
 
 
 F32: Final = Factors()

@@ -23,11 +23,12 @@ from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import KINDS, Factors
 from pliant.lower.drop_units import drop_units
+from pliant.lower.gaps import gaps_before
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
-from pliant.lower.layout import Order, choose_layouts, relay
-from pliant.lower.memory import MemoryPlan, bytes_of, plan_memory
+from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
+from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.split_axes import split_axes
@@ -108,9 +109,10 @@ def lower_function(
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
+    decided.gaps = gaps = gaps_before(s)
     plans: dict[str, Plan] = {}
     if numerics != "strict":
-        decided.plans = plans = pack_contractions(s, orders, columns, factors)
+        decided.plans = plans = pack_contractions(s, orders, gaps, columns, factors)
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
@@ -130,12 +132,12 @@ def lower_function(
     if early:
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
-            s, kernels[0], orders, plans, prepared, [v.name for v, _ in function.weights],
+            s, kernels[0], orders, gaps, plans, prepared, [v.name for v, _ in function.weights],
             constant_extents, numerics,
         )  # fmt: skip
     used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
-        function, s, kernels[-1], orders, plans, s.results, used, constant_extents, numerics
+        function, s, kernels[-1], orders, gaps, plans, s.results, used, constant_extents, numerics
     )
     return Split(prepare, main, prepared)
 
@@ -185,21 +187,23 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
-    plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
+    gaps: dict[str, Gap], plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
     constant_extents: bool, numerics: str,
 ) -> Lowered:  # fmt: skip
     kernels: dict[str, Spec] = {}
     symbols: dict[Spec, str] = {}
     launches: list[tuple[str, Launch]] = []
     for g in groups:
-        launch = outline(g, orders, plans, constant_extents=constant_extents, numerics=numerics)
+        launch = outline(
+            g, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics
+        )
         symbol = symbols.get(launch.spec)
         if symbol is None:
             symbol = symbols[launch.spec] = kernel_symbol(launch.spec)
             kernels[symbol] = launch.spec
         launches.append((symbol, launch))
     sizes = {
-        name: bytes_of(s.types[name].dims, s.types[name].dtype.bytes)
+        name: room_of(s.types[name].dims, orders[name], gaps.get(name)) * s.types[name].dtype.bytes
         for _, launch in launches
         for name in launch.outputs
         if name not in results

@@ -1,14 +1,15 @@
 """The order in which each stored value keeps its dimensions.
 
-Tensors inside are compact, but need not be row-major: a convolution wants its channels last, the
+Tensors inside need not be row-major: a convolution wants its channels last, the
 product of attention wants heads next to features because the reader merges them. Since every
-access is an expression, no transposition is inserted; readers just see other strides.
+access is an expression, no transposition is inserted; readers just see other strides. They are
+compact, or have a gap after each row (`lower.gaps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load
@@ -23,6 +24,7 @@ from pliant.sym.expr import Int, as_int, var
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
+STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -158,14 +160,33 @@ def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
     return None
 
 
-def strides_of(shape: tuple[Int, ...], order: Order) -> tuple[Int, ...]:
-    """Strides of a compact tensor whose dimensions lie in `order`."""
+@dataclass(frozen=True)
+class Gap:
+    """So many `elements` lie free after each row, which is the last `dims` dimensions in memory."""
+
+    dims: int
+    elements: int
+
+
+def strides_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> tuple[Int, ...]:
+    """Strides of a tensor whose dimensions lie in `order`, one after another but for the gap."""
+    return _steps(shape, order, gap)[0]
+
+
+def room_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> Int:
+    """How many elements such a tensor takes, with all gaps."""
+    return _steps(shape, order, gap)[1]
+
+
+def _steps(shape: tuple[Int, ...], order: Order, gap: Gap | None) -> tuple[tuple[Int, ...], Int]:
     strides = [as_int(1)] * len(shape)
     step = as_int(1)
-    for dim in reversed(order):
+    for k, dim in enumerate(reversed(order), 1):
         strides[dim] = step
         step = step * shape[dim]
-    return tuple(strides)
+        if gap is not None and gap.dims == k:
+            step = step + gap.elements
+    return tuple(strides), step
 
 
 def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) -> Order | None:
@@ -197,7 +218,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
 def runs_in_rows(
     name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
 ) -> bool:
-    """Whether a stage is a reduction that steps element by element through row-major operands, or
+    """Whether a stage is a reduction that goes in small steps through row-major operands, or
     not at all, and only maps lie between it and results. Another order would cost a copy before it
     and one after it."""
     tensor = s.stages[name].tensor
@@ -208,7 +229,9 @@ def runs_in_rows(
         return False
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     moving = [n for n in loads if any(_has(i, last.var) for i in n.indices)]
-    straight = all(n.source.name not in orders and _runs_along(n, (last.var,)) for n in moving)
+    straight = all(
+        n.source.name not in orders and _runs_along(n, (last.var,), STEPS) for n in moving
+    )
     return bool(moving) and straight and _only_maps_follow(name, s, readers)
 
 
@@ -308,12 +331,13 @@ def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tup
     return (last, *(a.var for a in reader.reduce_axes[-1:]))
 
 
-def _runs_along(load: Load, names: tuple[str, ...]) -> bool:
-    """Whether one of the iterators steps through a row-major source element by element."""
+def _runs_along(load: Load, names: tuple[str, ...], widest: int = 1) -> bool:
+    """Whether one of the iterators goes through a row-major source in steps of an element, or of
+    as many as `widest`."""
     offset = as_int(0)
     strides = strides_of(load.source.shape, tuple(range(len(load.indices))))
     for index, stride in zip(load.indices, strides, strict=True):
         if isinstance(index, Index):
             offset = offset + index.int_ * stride
     splits = (offset.linear(n) for n in names)
-    return any(s is not None and s[0] == 1 for s in splits)
+    return any(s is not None and s[0].is_const and 1 <= s[0].value <= widest for s in splits)

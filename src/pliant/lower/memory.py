@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Final
 
 from pliant.lower.canonical import Launch
-from pliant.lower.pack import product
 from pliant.sym.expr import Int, as_int, ceildiv
 from pliant.sym.facts import Facts
 
@@ -84,7 +83,3 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
             if name in held and last[name] == k:
                 free.give(held.pop(name))
     return MemoryPlan(offsets, total)
-
-
-def bytes_of(shape: Sequence[Int], element: int) -> Int:
-    return product(list(shape)) * element

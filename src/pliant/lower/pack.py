@@ -45,8 +45,9 @@ from pliant.lower.contraction import (
     Factors,
     placed_contraction,
 )
+from pliant.lower.gaps import compact_values, gap_for, rows_collide
 from pliant.lower.inline_copies import simplify_indices, through
-from pliant.lower.layout import Order, strides_of
+from pliant.lower.layout import Gap, Order, strides_of
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
@@ -130,24 +131,41 @@ class Plan:
 
 
 def pack_contractions(
-    s: Stages, orders: dict[str, Order], columns: int, factors: Sequence[Factors]
+    s: Stages,
+    orders: dict[str, Order],
+    gaps: dict[str, Gap],
+    columns: int,
+    factors: Sequence[Factors],
 ) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name. `factors`
-    are the types that the target multiplies, preferred ones first."""
+    are the types that the target multiplies, preferred ones first. `gaps` gets those of values
+    whose rows had better not lie where they are."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
     constants = constant_values(s)
+    compact = compact_values(s, constants)
+    strides = partial(_strides, orders, gaps)
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute) and stage.note("plan") is not None:
             plans[name] = _plan_before(tensor, stage)
         elif isinstance(tensor, Compute) and classify(tensor) == "contraction":
             place = partial(
-                placed_contraction, tensor, constants, orders[name], partial(_strides, orders),
-                s.facts, columns,
+                placed_contraction, tensor, constants, orders[name], strides, s.facts,
+                columns,
             )  # fmt: skip
-            c, plan = _planned(tensor, place, factors)
+            c, kind, plan = _planned(tensor, place, factors)
+            if not plan.gather and rows_collide(c, kind, strides, s.facts):
+                source = c.a.source.name
+                gap = None
+                if source not in gaps:
+                    (depth,) = (a.extent for a in tensor.reduce_axes if a.var == plan.inner)
+                    gap = gap_for(c, depth, s, orders.get(source, ()), compact)
+                if gap is None:
+                    plan = replace(plan, gather=True)
+                else:
+                    gaps[source] = gap
             panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -167,7 +185,7 @@ def _planned(
     tensor: Compute,
     place: Callable[[Sequence[Factors]], tuple[Contraction, Factors]],
     factors: Sequence[Factors],
-) -> tuple[Contraction, Plan]:
+) -> tuple[Contraction, Factors, Plan]:
     """A contraction and how it is run, with the best types of factors."""
     c, kind = place(factors)
     c = _guarded(c, tensor)
@@ -176,7 +194,7 @@ def _planned(
         c.batch, c.m, c.n, tuple(positions), inner, c.a_side, "", _is_gathered(tensor, c),
         kind.group, tensor.dtype,
     )  # fmt: skip
-    return c, plan
+    return c, kind, plan
 
 
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
@@ -271,8 +289,11 @@ def _is_gathered(tensor: Compute, c: Contraction) -> bool:
     return not c.in_place or short
 
 
-def _strides(orders: Mapping[str, Order], source: Tensor) -> tuple[Int, ...]:
-    return strides_of(source.shape, orders.get(source.name, tuple(range(len(source.shape)))))
+def _strides(
+    orders: Mapping[str, Order], gaps: Mapping[str, Gap], source: Tensor
+) -> tuple[Int, ...]:
+    order = orders.get(source.name, tuple(range(len(source.shape))))
+    return strides_of(source.shape, order, gaps.get(source.name))
 
 
 def _rewritten(tensor: Compute, plan: Plan, packed: Input, columns: int) -> Compute:

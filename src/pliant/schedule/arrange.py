@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pliant.ir.einsum import Einsum
+from pliant.loop.stmt import LINE, PAGE
 from pliant.schedule.program import BlockRef, LoopRef, MemoryRef, Program
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
@@ -140,6 +141,7 @@ def rows_by_table(
         copy, source = p.made
         copies = (BlockRef(copy),)
         p = p.compute_at(copy, at).shrink_buffer(source)
+        p = _rows_apart(p, source, len(reduced))
         if len(reduced) > 1:
             p = p.fuse(*reduced)
             along = LoopRef(p.made[0])
@@ -149,3 +151,14 @@ def rows_by_table(
         position = LoopRef(p.made[0])
     p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
     return p, Rows(position, along, len(p.made) > 2, copies)
+
+
+def _rows_apart(p: Program, rows: str, inner: int) -> Program:
+    """Long rows, whose elements are the last `inner` dimensions, begin a line further than two
+    lines would have it: whatever their length, they do not all lie in one set of a cache."""
+    memory = p.buffer(rows)
+    axis, line = memory.rank - inner - 1, LINE // memory.dtype.bytes
+    step = memory.strides[axis] * memory.dtype.bytes
+    if step.is_const and step.value % PAGE:
+        return p
+    return p.storage_align(rows, axis, 2 * line, line)

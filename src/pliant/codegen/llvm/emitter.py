@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import context, exprs, ints, memory
+from pliant.codegen.llvm import context, exprs, ints, memory, past
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
@@ -82,6 +82,7 @@ class Emitter:
         self.lanes = 1
         self.lane_var = ""
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
+        self.past: bool | None = None  # whether those of this loop do; None: each asks for itself
         self.streams = False  # whether some do
         self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
         self.mask: str | None = None
@@ -123,6 +124,10 @@ class Emitter:
         """`x` with the variables of unrolled loops replaced by their values."""
         known = {n: v for n, v in self._const_sizes.items() if n in x.names}
         return x.subs(known) if known else x
+
+    def knows(self, x: Int) -> bool:
+        """Whether all names in `x` have values here."""
+        return all(n in self._sizes or n in self._const_sizes for n in x.names)
 
     def is_varying(self, x: Int) -> bool:
         return self.lanes > 1 and self.lane_var in x.names
@@ -334,7 +339,22 @@ class Emitter:
         self._count_loop("0", count, s.var, s.body)
 
     def _count_loop(self, first: str, last: str, name: str, body: Stmt) -> None:
-        """for name in [first, last): body"""
+        """for name in [first, last): body; twice, where that saves asking how to store."""
+        t = self.text
+        some = past.asked_once(self, name, body) if self.streams and self.past is None else ""
+        if not some:
+            self._counted(first, last, name, body)
+            return
+        then, other, done = t.label("past"), t.label("plain"), t.label("done")
+        t.branch(some, then, other)
+        for label, self.past in ((then, True), (other, False)):
+            t.start(label)
+            self._counted(first, last, name, body)
+            t.jump(done)
+        self.past = None
+        t.start(done)
+
+    def _counted(self, first: str, last: str, name: str, body: Stmt) -> None:
         t = self.text
         head, inside, done = t.label("head"), t.label("body"), t.label("done")
         before = t.block
@@ -566,7 +586,7 @@ class Emitter:
             else:
                 self._vars[name] = Val(f"%c{k}", what, 1)
         ends = ["i64 %begin", "i64 %end"]
-        self.streams = _streams(s.body)
+        self.streams = past.streams(s.body)
         self._iterations(s.var, s.body)
         self.leave("0")
         body = f"{self.name}.body"
@@ -607,7 +627,7 @@ class Emitter:
                 self.facts.declare(name, min=None)
             else:
                 self.facts.declare(name)
-        self.streams = _streams(f.body)
+        self.streams = past.streams(f.body)
         self.statement(f.body)
         self.leave("0")
         header = f"define i32 @{f.name}({', '.join(params)})"
@@ -620,16 +640,6 @@ class Emitter:
         self.statement(f.body)
         self.leave("0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
-
-
-def _streams(s: Stmt) -> bool:
-    """Whether this function itself stores past the caches; tasks are functions of their own."""
-    match s:
-        case For(kind="parallel"):
-            return False
-        case For(notes=notes) if STREAM in dict(notes):
-            return True
-    return any(_streams(child) for child in s.children() if isinstance(child, Stmt))
 
 
 def _holds_numbers(s: Alloc) -> bool:

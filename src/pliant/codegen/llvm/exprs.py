@@ -11,10 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import DType, bf16, boolean, f32, i32, i64
+from pliant.base.dtypes import DType, boolean, f32, i32, i64
 from pliant.base.errors import UnsupportedError
-from pliant.codegen.llvm import ints, memory
+from pliant.codegen.llvm import ints, memory, narrow
 from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
+from pliant.codegen.llvm.narrow import is_narrow
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
 from pliant.ir.expr import (
     Axis,
@@ -99,7 +100,7 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):
             va, vb = together(e, emit(e, a), emit(e, b))
-            if op in ("fmax", "fmin") and not _narrow(x.dtype) and x.dtype.is_float:
+            if op in ("fmax", "fmin") and not is_narrow(x.dtype) and x.dtype.is_float:
                 if is_number(a, e.numbers):
                     return _extreme_number(e, op, vb, va)
                 if is_number(b, e.numbers):
@@ -120,15 +121,11 @@ def _emit(e: Emitter, x: Expr) -> Val:
     raise AssertionError(x)
 
 
-def _narrow(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits == 16
-
-
 def _unary(e: Emitter, op: str, v: Val) -> Val:
     t = e.text
-    if v.dtype is bf16:
+    if is_narrow(v.dtype):
         out = _unary(e, op, cast(e, v, f32))
-        return out if out.dtype is boolean else cast(e, out, bf16)
+        return out if out.dtype is boolean else cast(e, out, v.dtype)
     if op == "isnan":
         return Val(t.assign(f"fcmp uno {v.type} {v.text}, {v.text}"), boolean, v.lanes)
     if op == "not":
@@ -143,12 +140,9 @@ def _unary(e: Emitter, op: str, v: Val) -> Val:
     if op == "abs":
         return _llvm(e, "fabs", v)
     if op == "isinf":
-        wide = cast(e, v, f32) if _narrow(v.dtype) else v
-        size = _llvm(e, "fabs", wide)
-        inf = literal(const(float("inf"), wide.dtype), v.lanes)
+        size = _llvm(e, "fabs", v)
+        inf = literal(const(float("inf"), v.dtype), v.lanes)
         return Val(t.assign(f"fcmp oeq {size.type} {size.text}, {inf}"), boolean, v.lanes)
-    if _narrow(v.dtype):
-        return cast(e, _unary(e, op, cast(e, v, f32)), v.dtype)
     if op == "sign":
         return _float_sign(e, v)
     if op in _LLVM_UNARY:
@@ -229,14 +223,12 @@ def binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
 
 def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
     t = e.text
-    if a.dtype is bf16 and op in _FLOAT_COMPARE:
-        return _float_binary(e, op, cast(e, a, f32), cast(e, b, f32))
+    if is_narrow(a.dtype):
+        wide = binary(e, op, cast(e, a, f32), cast(e, b, f32))
+        return wide if wide.dtype is boolean else cast(e, wide, a.dtype)
     if op in _FLOAT_COMPARE:
         out = t.assign(f"fcmp {_FLOAT_COMPARE[op]} {a.type} {a.text}, {b.text}")
         return Val(out, boolean, a.lanes)
-    if _narrow(a.dtype):
-        wide = binary(e, op, cast(e, a, f32), cast(e, b, f32))
-        return cast(e, wide, a.dtype)
     if op in _FLOAT_OP:
         out = t.assign(f"{_FLOAT_OP[op]} {e.flags}{a.type} {a.text}, {b.text}")
         return Val(out, a.dtype, a.lanes)
@@ -421,7 +413,7 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     def done(instruction: str) -> Val:
         return Val(t.assign(f"{instruction} {v.type} {v.text} to {out}"), to, v.lanes)
 
-    if src is bf16 and to is not f32:
+    if is_narrow(src) and to is not f32:
         return cast(e, cast(e, v, f32), to)
     if to is boolean:
         zero = literal(const(0, src), v.lanes)
@@ -430,8 +422,6 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     if src.is_float and to.is_float:
         return _cast_float(e, v, to)
     if src.is_float:
-        if _narrow(src):
-            return cast(e, cast(e, v, f32), to)
         if to.bits <= 16:
             return _cast_short(e, v, to)
         sign = "u" if to.kind == "uint" else "s"
@@ -440,7 +430,7 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
         return Val(t.intrinsic(name, out, [(v.type, v.text)]), to, v.lanes)
     signed = src.kind == "int"
     if to.is_float:
-        if _narrow(to):
+        if is_narrow(to):
             return cast(e, cast(e, v, f32), to)
         return done("sitofp" if signed else "uitofp")
     if to.bits == src.bits:
@@ -470,46 +460,16 @@ def _cast_short(e: Emitter, v: Val, to: DType) -> Val:
 
 def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
     """Between floats; to and from 16 bits always through f32."""
-    src = v.dtype
-    if (_narrow(src) and to is not f32) or (_narrow(to) and src is not f32):
+    src, features = v.dtype, e.options.features
+    if (is_narrow(src) and to is not f32) or (is_narrow(to) and src is not f32):
         return cast(e, cast(e, v, f32), to)
-    if src is bf16:
-        return _bf16_to_f32(e, v)
-    if to is bf16:
-        return _f32_to_bf16(e, v)
+    if is_narrow(src):
+        return Val(narrow.to_f32(e.text, src, v.text, v.lanes, features), f32, v.lanes)
+    if is_narrow(to):
+        return Val(narrow.from_f32(e.text, to, v.text, v.lanes, features), to, v.lanes)
     how = "fpext" if to.bits > src.bits else "fptrunc"
     out = value_type(to, v.lanes)
     return Val(e.text.assign(f"{how} {v.type} {v.text} to {out}"), to, v.lanes)
-
-
-def _bf16_to_f32(e: Emitter, v: Val) -> Val:
-    """bf16 is the upper half of an f32."""
-    t, word, out = e.text, vector_type("i32", v.lanes), value_type(f32, v.lanes)
-    wide = t.assign(f"zext {v.type} {v.text} to {word}")
-    upper = t.assign(f"shl {word} {wide}, {_int32(16, v.lanes)}")
-    return Val(t.assign(f"bitcast {word} {upper} to {out}"), f32, v.lanes)
-
-
-def _f32_to_bf16(e: Emitter, v: Val) -> Val:
-    """The upper half, rounded to nearest even: add half a unit, less one bit where the half is
-    even. That could carry a NaN to infinity, so NaN stays what it is, made quiet."""
-    t, lanes = e.text, v.lanes
-    word, flag = vector_type("i32", lanes), vector_type("i1", lanes)
-    bits = t.assign(f"bitcast {v.type} {v.text} to {word}")
-    upper = t.assign(f"lshr {word} {bits}, {_int32(16, lanes)}")
-    odd = t.assign(f"and {word} {upper}, {_int32(1, lanes)}")
-    bias = t.assign(f"add {word} {odd}, {_int32(0x7FFF, lanes)}")
-    moved = t.assign(f"add {word} {bits}, {bias}")
-    rounded = t.assign(f"lshr {word} {moved}, {_int32(16, lanes)}")
-    quiet = t.assign(f"or {word} {upper}, {_int32(0x40, lanes)}")
-    nan = t.assign(f"fcmp uno {v.type} {v.text}, {v.text}")
-    chosen = t.assign(f"select {flag} {nan}, {word} {quiet}, {word} {rounded}")
-    low = t.assign(f"trunc {word} {chosen} to {value_type(bf16, lanes)}")
-    return Val(low, bf16, lanes)
-
-
-def _int32(value: int, lanes: int) -> str:
-    return str(value) if lanes == 1 else f"splat (i32 {value})"
 
 
 def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
@@ -583,7 +543,7 @@ def _reduce_lanes(e: Emitter, axis: Axis, op: str, body: Expr) -> Val:
     with e.vector(axis.var, count):
         v = widen(e, emit(e, body))
     every = v
-    extreme = op in ("max", "min") and v.dtype.is_float and not _narrow(v.dtype)
+    extreme = op in ("max", "min") and v.dtype.is_float and not is_narrow(v.dtype)
     numbers = op in ("fmax", "fmin") and is_number(body, e.numbers)
     combine = _extreme_number if extreme or numbers else binary
     while v.lanes > 2:

@@ -1,25 +1,29 @@
 """Loads, stores and addresses.
 
-Along the vectorized loop an access is uniform, contiguous, or a gather/scatter, told from the
-coefficient of the loop variable in the element's offset.
+Along the vectorized loop an access is uniform, contiguous, contiguous but for a few that nobody
+wants, or a gather/scatter, told from the coefficient of the loop variable in the element's offset.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import exprs, ints
+from pliant.codegen.llvm import exprs, ints, past
 from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Expr, Index, Load
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
     from pliant.codegen.llvm.exprs import Val
+
+
+WIDEST_STEP: Final = 4
+"""From lane to lane; elements further apart are gathered."""
 
 
 def load(e: Emitter, x: Load) -> Val:
@@ -30,6 +34,10 @@ def load(e: Emitter, x: Load) -> Val:
         offset = ints.emit_uniform(e, _affine(buffer, x.indices))
         return _read(e, _address(e, place.pointer, offset, buffer.dtype, place.lanes), buffer,
                      place.lanes, None)  # fmt: skip
+    strided = _strided(e, buffer, x.indices)
+    if strided is not None:
+        first, step = strided
+        return _load_strided(e, buffer, _address(e, place.pointer, first, buffer.dtype), step)
     offset, stride = offset_of(e, buffer, x.indices)
     if stride == 0:
         return _uniform_load(e, buffer, place.pointer, offset)
@@ -124,6 +132,21 @@ def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> t
     return total.text, 0 if total.lanes == 1 else 2
 
 
+def _strided(
+    e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]
+) -> tuple[str, int] | None:
+    """The offset of the first lane and the step between lanes, where that is so small that whole
+    vectors are better than elements. (Under a mask they are where masks are registers.)"""
+    if e.mask is not None and "avx512bw" not in e.options.features:
+        return None
+    if e.lanes < WIDEST_STEP or not all(isinstance(i, Index) for i in indices):
+        return None
+    split = e.resolve(_affine(buffer, indices)).linear(e.lane_var)
+    if split is None or not split[0].is_const or not 1 < split[0].value <= WIDEST_STEP:
+        return None
+    return ints.emit_uniform(e, split[1]), split[0].value
+
+
 def _product(e: Emitter, index: Val, stride: Int) -> Val:
     factor = exprs.Val(ints.emit_uniform(e, stride), i64, 1)
     return exprs.binary(e, "mul", *exprs.together(e, index, factor))
@@ -163,19 +186,22 @@ def _to_memory(e: Emitter, value: Val) -> str:
 
 
 def _read(e: Emitter, address: str, buffer: Buffer | Flat, lanes: int, mask: str | None) -> Val:
+    text = _read_memory(e, address, buffer, lanes, mask)
+    return _from_memory(e, text, buffer.dtype, lanes)
+
+
+def _read_memory(
+    e: Emitter, address: str, buffer: Buffer | Flat, lanes: int, mask: str | None
+) -> str:
     element = memory_type(buffer.dtype)
     kind = vector_type(element, lanes)
     align = _align(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
     if mask is None:
-        text = e.text.assign(f"load {kind}, ptr {address}, align {align}")
-    else:
-        name = f"llvm.masked.load.{mangle(element, lanes)}.p0"
-        flag = vector_type("i1", lanes)
-        text = e.text.intrinsic(
-            name, kind,
-            [(f"ptr align {align}", address), (flag, mask), (kind, "zeroinitializer")],
-        )  # fmt: skip
-    return _from_memory(e, text, buffer.dtype, lanes)
+        return e.text.assign(f"load {kind}, ptr {address}, align {align}")
+    name = f"llvm.masked.load.{mangle(element, lanes)}.p0"
+    flag = vector_type("i1", lanes)
+    args = [(f"ptr align {align}", address), (flag, mask), (kind, "zeroinitializer")]
+    return e.text.intrinsic(name, kind, args)
 
 
 def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -> None:
@@ -193,26 +219,22 @@ def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -
 def _stream(
     e: Emitter, buffer: Buffer, address: str, offset: str, value: Val, at_least: int
 ) -> None:
-    """Write a vector past the caches where it lies as those do that fill cache lines, and the
-    buffer is large; as ever elsewhere."""
-    t, align = e.text, min(LINE, value.lanes * buffer.dtype.bytes)
-    size = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
-    large = t.assign(f"icmp sge i64 {size}, {at_least}")
-    # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
-    base = t.assign(f"ptrtoint ptr {e.place(buffer).pointer} to i64")
-    at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {buffer.dtype.bytes}')}")
-    whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {align - 1}')}, 0")
-    past, plain, done = t.label("past"), t.label("plain"), t.label("done")
+    """Write a vector past the caches, where it goes there; as ever elsewhere."""
+    t, what = e.text, past.Vector(buffer, as_int(0), value.lanes, at_least)
     kind, text = vector_type(memory_type(value.dtype), value.lanes), _to_memory(e, value)
-    t.branch(t.assign(f"and i1 {large}, {whole}"), past, plain)
-    t.start(past)
     t.module.define("!0", "!0 = !{i32 1}")
-    t.line(f"store {kind} {text}, ptr {address}, align {align}, !nontemporal !0")
-    t.jump(done)
-    t.start(plain)
-    t.line(f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}")
-    t.jump(done)
-    t.start(done)
+    over = f"store {kind} {text}, ptr {address}, align {what.align}, !nontemporal !0"
+    plain = f"store {kind} {text}, ptr {address}, align {buffer.dtype.bytes}"
+    if e.past is not None:
+        t.line(over if e.past else plain)
+        return
+    labels = t.label("past"), t.label("plain"), t.label("done")
+    t.branch(past.goes(e, what, offset), *labels[:2])
+    for label, store in zip(labels, (over, plain), strict=False):
+        t.start(label)
+        t.line(store)
+        t.jump(labels[2])
+    t.start(labels[2])
 
 
 def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> None:
@@ -280,6 +302,40 @@ def _gather(e: Emitter, buffer: Buffer | Flat, pointer: str, offsets: str) -> Va
         [(f"<{e.lanes} x ptr>", at), (flag, mask), (kind, "zeroinitializer")],
     )  # fmt: skip
     return _from_memory(e, text, buffer.dtype, e.lanes)
+
+
+def _load_strided(e: Emitter, buffer: Buffer | Flat, address: str, step: int) -> Val:
+    """Elements `step` apart, picked from vectors that hold all from the first to the last of them:
+    the last vector begins early enough to end with the last element."""
+    lanes, kind = e.lanes, vector_type(memory_type(buffer.dtype), e.lanes)
+    starts = [*range(0, (step - 1) * lanes, lanes), step * (lanes - 1) + 1 - lanes]
+    text = ""
+    lies = range(0)  # where in `text` the elements found so far lie
+    for start in starts:
+        at = _address(e, address, str(start), buffer.dtype)
+        mask = None if e.mask is None else _spread(e, e.mask, start, step)
+        part = _read_memory(e, at, buffer, lanes, mask)
+        places = range(step * len(lies) - start, lanes, step)
+        if not text:
+            text, lies = part, places
+            continue
+        picks = [*lies, *(lanes + p for p in places)]
+        numbers = ", ".join(f"i32 {p}" for p in picks + [0] * (lanes - len(picks)))
+        text = e.text.assign(
+            f"shufflevector {kind} {text}, {kind} {part}, <{lanes} x i32> <{numbers}>"
+        )
+        lies = range(len(picks))
+    return _from_memory(e, text, buffer.dtype, lanes)
+
+
+def _spread(e: Emitter, mask: str, start: int, step: int) -> str:
+    """Which elements from `start` on active lanes want, that are `step` apart."""
+    lanes, flag = e.lanes, vector_type("i1", e.lanes)
+    wanted = [divmod(start + k, step) for k in range(lanes)]
+    numbers = ", ".join(f"i32 {lane if rest == 0 else lanes}" for lane, rest in wanted)
+    return e.text.assign(
+        f"shufflevector {flag} {mask}, {flag} zeroinitializer, <{lanes} x i32> <{numbers}>"
+    )
 
 
 def _scatter(e: Emitter, buffer: Buffer, pointer: str, offsets: str, value: Val) -> None:

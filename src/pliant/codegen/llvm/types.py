@@ -8,13 +8,12 @@ from typing import Final
 from pliant.base.dtypes import DType
 from pliant.ir.expr import Const
 
-# bf16 travels as its bits: LLVM's own type turns even plain stores into calls of a library that is
-# not there, on every processor without instructions for it.
+# Floats of 16 bits travel as their bits (`narrow`).
 _SCALAR: Final = {
-    "f64": "double", "f32": "float", "f16": "half", "bf16": "i16", "i64": "i64", "i32": "i32",
+    "f64": "double", "f32": "float", "f16": "i16", "bf16": "i16", "i64": "i64", "i32": "i32",
     "i16": "i16", "i8": "i8", "u64": "i64", "u32": "i32", "u16": "i16", "u8": "i8", "bool": "i1",
 }  # fmt: skip
-_MANGLED: Final = {"double": "f64", "float": "f32", "half": "f16"}
+_MANGLED: Final = {"double": "f64", "float": "f32"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -53,9 +52,7 @@ def _scalar_literal(const: Const) -> str:
         return "true" if const.bits else "false"
     if dtype.is_int:
         return str(const.bits - (1 << dtype.bits) if const.bits >> (dtype.bits - 1) else const.bits)
-    if dtype.name == "f16":
-        return f"0xH{const.bits:04X}"
-    if dtype.name == "bf16":
+    if dtype.bits == 16:
         return str(const.bits)
     if dtype.name == "f64":
         return f"0x{const.bits:016X}"

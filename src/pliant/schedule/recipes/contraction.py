@@ -27,7 +27,7 @@ from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
-SHARE: Final = 8  # of them without tuning
+SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
 
 
 def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
@@ -61,7 +61,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     (most_rows,) = p.numbers
     p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
     (tiles,) = p.numbers
-    p = p.sample_categorical("chunk_panels", SHARES, default=SHARE)
+    p = p.sample_categorical("chunk_panels", SHARES, default=SHARE * (1 + plan.gather))
     (panels,) = p.numbers
     wide = p.loop(columns).extent != 1
     p, of = row_tiles(p, rows, most_rows, tiles)

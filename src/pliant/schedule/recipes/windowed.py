@@ -1,21 +1,23 @@
-"""A reduction over a window that slides along the rows, channels innermost: tiles of registers.
+"""A reduction over a window that slides along images, by columns or by rows: tiles of registers.
 
-    loops over all but a row, shared between threads
-        columns in tiles, channels in blocks of a few vectors
+    loops over all but the last two dimensions, shared between threads
+        the last but one in tiles, the last in blocks of a few vectors
             a tile of accumulators starts; each element of the window updates all of it; it is used
-            the window's columns, and those of the tile, are unrolled: what neighbours share of the
-            input, and the weights, are loaded once for the tile
+            what slides along the tile is the innermost of the window's loops; it, and those of the
+            tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
 
-The tiles in the middle of a row have no conditions on columns, the whole blocks none on channels;
-those at its ends, where the window is partly outside, do one column after another. For depthwise
-convolutions: where neighbours share nothing (pools), `reduction` is as fast.
+With channels innermost a tile is of columns; of images that come with their channels first it is of
+rows, and vectors lie along them. The tiles in the middle have no conditions, the whole blocks none
+on channels or columns; those at the ends, where the window is partly outside, do one column or row
+after another. For convolutions of one or few channels: where neighbours share no second operand
+(pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pliant.ir.expr import Expr, Index, loads_of
+from pliant.ir.expr import Axis, Expr, Index, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.schedule.loop_partition import inner_part
@@ -25,32 +27,38 @@ from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, l
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import as_int, var
 
-COLUMN_TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
-WIDE: Final = 2  # registers of a block of channels
-WIDEST_WINDOW: Final = 8  # columns that are worth unrolling
+TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
+WIDE: Final = 2  # registers of a block
+WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
-    """Whether the window's innermost axis slides along the rows over one operand, the columns of
-    a row share another, and no channel reads another's."""
+    """Whether a window slides, over one operand, along the last dimension but one (the columns of
+    images with channels innermost, the rows of others), all of which share another operand."""
     tensor = spec.members[0][1]
     if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
         return False
-    row, channel = (tensor.axes[d] for d in spec.order[-2:])
-    window = [a.var for a in tensor.reduce_axes]
-    column = tensor.reduce_axes[-1].extent
-    if not column.is_const or not 1 < column.value <= WIDEST_WINDOW:
+    tiled, inner = (tensor.axes[d] for d in spec.order[-2:])
+    if tiled.extent.is_const and tiled.extent.value < TILE:
         return False
-    if row.extent.is_const and row.extent.value < COLUMN_TILE:
-        return False
-    if channel.extent.is_const and channel.extent.value < lanes * WIDE:
+    slid = _slid(spec, tensor)
+    if slid is None or not slid.extent.is_const or not 1 < slid.extent.value <= WIDEST_WINDOW:
         return False
     operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
-    indices = [names for operand in operands for names in operand]
-    slides = any({row.var, window[-1]} <= names for names in indices)
-    shared = any(all(row.var not in names for names in operand) for operand in operands)
-    apart = not any(channel.var in names and names & set(window) for names in indices)
-    return slides and shared and apart
+    window = {a.var for a in tensor.reduce_axes}
+    apart = not any(inner.var in names and names & window for o in operands for names in o)
+    if apart and inner.extent.is_const and inner.extent.value < lanes * WIDE:
+        return False
+    return any(all(tiled.var not in names for names in operand) for operand in operands)
+
+
+def _slid(spec: Spec, tensor: Compute) -> Axis | None:
+    """The axis of the window that slides along the tiled dimension, the innermost of several. It
+    will be innermost, which sums in a strict order do not allow of others."""
+    tiled = tensor.axes[spec.order[-2]].var
+    indices = [_names(i) for x in loads_of(tensor.body) for i in x.indices]
+    axes = tensor.reduce_axes[-1:] if spec.numerics == "strict" else tensor.reduce_axes[::-1]
+    return next((a for a in axes if any({tiled, a.var} <= names for names in indices)), None)
 
 
 def _names(index: Expr) -> frozenset[str]:
@@ -67,19 +75,20 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     for axis in tensor.reduce_axes:
         work = work * axis.extent
     p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
-    *outer, row, channel = loops
-    work = work * p.loop(row).extent * p.loop(channel).extent
-    p = p.split(row, COLUMN_TILE)
-    tiles, column = p.made
-    p = p.split(channel, WIDE * lanes)
+    *outer, tiled, inner = loops
+    extent = p.loop(inner).extent
+    work = work * p.loop(tiled).extent * extent
+    p = p.split(tiled, TILE)
+    tiles, row = p.made
+    p = p.split(inner, lanes if extent.is_const and extent.value <= lanes else WIDE * lanes)
     blocks, lane = p.made
-    p = p.reorder(tiles, blocks, column, lane)
+    p = p.reorder(tiles, blocks, row, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
     p, middle, edges = _inner(p, tiles)
     for part in middle:
         p = _in_registers(p, part)
     for part in edges:
-        p = _column_by_column(p, part, len(tensor.reduce_axes))
+        p = _one_by_one(p, part, len(tensor.reduce_axes))
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
@@ -94,7 +103,10 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     around = p.loops(anchor)
     names = around[around.index(inside) + 1 :]
     count = len(tensor.reduce_axes)
-    window, tile = names[-count:], names[:-count]
+    window, tile = list(names[-count:]), names[:-count]
+    slid = _slid(spec, tensor)
+    assert slid is not None
+    window.append(window.pop(tensor.reduce_axes.index(slid)))
     bound = p.block(anchor).bindings
     ordered = [x for d in spec.order for x in tile if x in bound[d].names]
     p = p.reorder(*window, *ordered)
@@ -121,7 +133,7 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str], list[str]]:
 
 
 def _in_registers(p: Program, tiles: str) -> Program:
-    """Each tile of sums at once; whole blocks of channels, then one more under a mask."""
+    """Each tile of sums at once; whole blocks, then one more under a mask."""
     first, update, *_ = _blocks(p, tiles)
     p, _, _ = _inner(p, p.loops(first)[-3])
     depth = len(p.loops(update))
@@ -133,8 +145,8 @@ def _in_registers(p: Program, tiles: str) -> Program:
     return p
 
 
-def _column_by_column(p: Program, tiles: str, window: int) -> Program:
-    """One column's sums after another's: there are few, and each has conditions of its own."""
+def _one_by_one(p: Program, tiles: str, window: int) -> Program:
+    """One column's or row's sums after another's: few, and each has conditions of its own."""
     first, update, *_ = nest = _blocks(p, tiles)
     *around, column, lane = p.loops(update)
     p = p.reorder(column, *around[-window:], lane)

@@ -1,0 +1,63 @@
+"""Rows of a product's first operand that would push one another out of the first cache.
+
+A tile's rows are read together: a step over all of them reads a line of each. Where rows begin
+multiples of 4096 bytes after one another, all those lines lie in one set of the cache, and it holds
+fewer than a tile has rows (of 1,024 or 3,072 channels in f32, say). An intermediate value then gets
+a gap of one line after each row. Of others, which must be compact, a block of rows is copied first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pliant.ir.mapping import Strides, step_along
+from pliant.ir.tensor import Compute, Opaque, OpaqueOutput
+from pliant.loop.stmt import LINE
+from pliant.lower.contraction import Contraction, Factors
+from pliant.lower.layout import Gap, Order
+from pliant.lower.stages import Stages
+from pliant.sym.expr import Int, as_int
+from pliant.sym.facts import Facts
+
+
+def rows_collide(c: Contraction, kind: Factors, strides: Strides, facts: Facts) -> bool:
+    """Whether the rows of a tile do. (Windows are left as they are: copied together they would
+    take many times their space.)"""
+    if not kind.apart or len(c.k) > 1 or not c.m:
+        return False
+    step = step_along(c.a, c.m[-1], strides(c.a.source), facts)
+    apart = None if step is None else step * c.a.source.dtype.bytes
+    return apart is not None and apart.is_const and apart != 0 and apart.value % kind.apart == 0
+
+
+def gap_for(
+    c: Contraction, depth: Int, s: Stages, order: Order, compact: Collection[str]
+) -> Gap | None:
+    """The gap after each row, of `depth` elements, of the first operand; None where it has no such
+    rows in memory, or must be compact."""
+    source = c.a.source
+    if source.name in compact or source.name not in s.stages:
+        return None
+    row = as_int(1)
+    for dims, dim in enumerate(reversed(order), 1):
+        row = row * source.shape[dim]
+        if s.facts.equal(row, depth):
+            return Gap(dims, LINE // source.dtype.bytes)
+    return None
+
+
+def compact_values(s: Stages, constants: Collection[str]) -> set[str]:
+    """What is stored without gaps: results, what is computed when the function is compiled, and
+    what hand-written programs read and write."""
+    found = {*s.results, *constants}
+    for name, stage in s.stages.items():
+        if isinstance(stage.tensor, Opaque | OpaqueOutput):
+            found |= {name, *stage.inputs}
+        elif not isinstance(stage.tensor, Compute):
+            found.add(name)
+    return found
+
+
+def gaps_before(s: Stages) -> dict[str, Gap]:
+    """The gaps that were decided where the function was lowered so far already."""
+    return {n: Gap(*stage.note("gap")) for n, stage in s.stages.items() if stage.note("gap")}

@@ -1,0 +1,105 @@
+"""Rows of operands that begin multiples of a page after one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import pliant
+from pliant.codegen.llvm.target import target as find_target
+from pliant.frontend.select import Request, import_model
+from pliant.ops.table import OPERATORS
+from tests.compiled.torch_run import Apply
+from tests.stages.oracle import stages_of
+
+ROWS = (0, 1, 2, 13, 14, 15, 31, 113)
+
+
+def weight(*shape: int) -> nn.Parameter:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+    return nn.Parameter(made / shape[-1] ** 0.5)
+
+
+UP, DOWN, WIDE = weight(1024, 24), weight(17, 1024), weight(2048, 24)
+KERNEL = weight(40, 1024, 1, 1)
+
+
+def between(x: torch.Tensor) -> torch.Tensor:
+    return F.linear(F.gelu(F.linear(x, UP)), DOWN)
+
+
+def also_a_result(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = F.linear(x, UP).relu()
+    return middle, F.linear(middle, DOWN)
+
+
+def heads(x: torch.Tensor) -> torch.Tensor:
+    split = F.linear(x, UP).unflatten(-1, (16, 64)).softmax(-1)
+    return F.linear(split.flatten(-2), DOWN) + F.linear(x, UP)[:, :17]
+
+
+def two_readers(x: torch.Tensor) -> torch.Tensor:
+    middle = F.linear(x, UP).tanh()
+    return F.linear(middle, DOWN) + F.linear(middle.flip(-1), DOWN) + middle[:, 3:20]
+
+
+def both_halves(x: torch.Tensor) -> torch.Tensor:
+    a, b = F.linear(x, WIDE).chunk(2, -1)
+    return F.linear(F.silu(a) * b, DOWN)
+
+
+def pixels(x: torch.Tensor) -> torch.Tensor:
+    maps = F.linear(x, UP).relu().T.reshape(1, 1024, -1, 1)
+    return F.conv2d(F.conv2d(maps, KERNEL), KERNEL.transpose(0, 1).contiguous()).mean(1)
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (between, also_a_result, heads, two_readers, both_halves, pixels)
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_with_gaps(case: str) -> None:
+    fn = CASES[case]
+    f = pliant.compile(Apply(fn), (torch.randn(8, 24),), dynamic_shapes=(({0: "rows"},),))
+    for rows in ROWS[1:] if fn is pixels else ROWS:  # no window lies in a picture of nothing
+        x = torch.randn(rows, 24, generator=torch.Generator().manual_seed(rows))
+        torch.testing.assert_close(f(x), fn(x), rtol=1e-4, atol=1e-5)
+    assert f.stats()["compiles"] == 1
+
+
+def decided(fn: Callable[..., Any], target: str) -> tuple[int, int]:
+    """How many kernels write rows with gaps, and how many copy the rows that they read."""
+    request = Request(Apply(fn), (torch.randn(8, 24),), None, (({0: "rows"},),))
+    imported = import_model(request, OPERATORS)
+    main = stages_of(imported.function, {}, find_target(target), programs=False).parts[-1]
+    gaps = copies = 0
+    for _, launch in main.launches:
+        spec = launch.spec
+        for name in spec.outputs:
+            *_, step, one = spec.strides_of(name)
+            gaps += one == 1 and step is not spec.tensor(name).shape[-1]
+        copies += spec.plan is not None and spec.plan.gather
+    return gaps, copies
+
+
+def test_who_keeps_rows_apart() -> None:
+    assert decided(between, "x86-64-avx512") == (1, 0)
+    assert decided(also_a_result, "x86-64-avx512") == (0, 1)
+    assert decided(two_readers, "x86-64-avx512") == (1, 1)  # what is reversed is copied
+    assert decided(between, "x86-64-avx2") == (
+        0,
+        0,
+    )  # its tiles have fewer rows than a set has lines
+
+
+def test_rows_of_parameters_are_copied() -> None:
+    f = pliant.compile(nn.Linear(1024, 17), (torch.randn(8, 1024),), target="x86-64-avx512")
+    assert "rows gathered" in f.explain()
+    f = pliant.compile(nn.Linear(1008, 17), (torch.randn(8, 1008),), target="x86-64-avx512")
+    assert "rows read in place" in f.explain()
