@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import f32, i32
 from pliant.ir.expr import Select
 from pliant.loop.lower_pipeline import pipeline_of
 from pliant.loop.regions import accesses
@@ -265,6 +265,13 @@ def _vectors(draw: Draw, p: Program, blocks: list[str]) -> tuple[str, list[Move]
     return lanes, [_move("split", loop, 4, tail="peel"), _move("vectorize", lanes)]
 
 
+def sum_apart(draw: Draw, p: Program) -> list[Move]:
+    """A reduction of integers."""
+    blocks = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
+    found = [s.name for s in blocks if any(b.dtype is i32 for b in _written(p, s))]
+    return [_move("sum_apart", draw(st.sampled_from(found)))] if found else []
+
+
 def tensorize(draw: Draw, p: Program) -> list[Move]:
     """A row that an intrinsic of random programs can do: of a copy, or of a product's sum."""
     f32s = {b.name for b in p.function.buffers if b.dtype is f32}
@@ -321,6 +328,7 @@ LEADS: Final = {
         software_pipeline,
         store_in,
         stream,
+        sum_apart,
         tensorize,
         unannotate,
     )

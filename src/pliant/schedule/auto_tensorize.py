@@ -11,8 +11,8 @@ Which iterators run as which of the intrinsic's is for `ir.mapping` to say; here
 takes: the block gets these iterators, what it writes is collected in a tile, operands are copied to
 where the intrinsic wants them, or found through a table where it looks there, loops are split into
 tiles, and the tile is replaced by a call. What is summed up is padded where the intrinsic takes
-whole tiles of it. Outer loops are left to be scheduled. All mappings to all
-intrinsics are tried, best first, until one is not refused.
+whole tiles of it; what zero points take away is summed apart before. Outer loops are left to be
+scheduled. All mappings to all intrinsics are tried, best first, until one is not refused.
 
 Source: TensorIR (ASPLOS'23), section 4.2.
 """
@@ -132,10 +132,9 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     """The program with the block run by the intrinsic in this way. Raises SchedulingError."""
     known = p.intrinsics[intrinsic]
     form, group = joined(einsum_of_function(known.semantics))
-    for o in m.operands:
-        if o.zero is not None:
-            name = o.load.source.name
-            raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
+    if any(o.zero is not None for o in m.operands):
+        p = p.sum_apart(block)
+        m = _same_map(p, block, intrinsic, m, "without its zero points")
     p, m, pads = _whole_sums(p, block, intrinsic, m, form)
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
@@ -180,8 +179,16 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     return p
 
 
+def _same_map(p: Program, block: str, intrinsic: str, m: IteratorMap, how: str) -> IteratorMap:
+    """The mapping in the same groups of what the block has become."""
+    for found in mappings_to(p, block, intrinsic).maps:
+        if found.groups == m.groups and all(o.zero is None for o in found.operands):
+            return found
+    raise _refusal(block, f"{how} it does not fit {intrinsic} any more")
+
+
 def _copied_on(p: Program, nest: Arranged) -> str | None:
-    """The block that copies what the store writes to a parameter, if that is all that reads it."""
+    """The block that makes a parameter of what the store writes, if that is all that reads it."""
     written = _stored(p, nest.store).buffer
     if written in p.function.buffers:
         return None
@@ -213,10 +220,7 @@ def _whole_sums(
             copies += made
     if not copies:
         return p, m, ()
-    for found in mappings_to(p, block, intrinsic).maps:
-        if found.groups == m.groups:
-            return p, found, copies
-    raise _refusal(block, f"padded to whole tiles it does not fit {intrinsic} any more")
+    return p, _same_map(p, block, intrinsic, m, "padded to whole tiles"), copies
 
 
 def _padded(
