@@ -201,15 +201,14 @@ def software_pipeline(draw: Draw, p: Program) -> list[Move]:
     before: list[Move] = []
     if not found or draw(st.booleans()):
         pairs = [
-            (maker, loop)
-            for _, maker, reader in _handed_on(p)
+            (b.name, maker, loop)
+            for b, maker, reader in _handed_on(p)
             for loop in p.loops(reader)
             if loop not in p.loops(maker)
         ]
         if not pairs:
             return []
-        maker, loop = draw(st.sampled_from(pairs))
-        (memory,) = p.written(maker)[:1]
+        memory, maker, loop = draw(st.sampled_from(pairs))
         before = [_move("compute_at", maker, loop), _move("shrink_buffer", memory)]
         found = [(loop, dict(parts).get(loop, 1) + 1)]
     loop, count = draw(st.sampled_from(found))

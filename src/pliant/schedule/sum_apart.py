@@ -203,9 +203,8 @@ def _sum_nest(
     kept = [v for v in own if v in used]
     iters = [by_name[v] for v in kept]
     iters += [i for i in plan.block.iters if i.kind == "R" and i.var in used]
-    made = make_buffer(
-        names.buffer(name), [by_name[v].extent for v in kept], value.dtype, scope="scratch"
-    )
+    shape = tuple(by_name[v].extent for v in kept)
+    made = make_buffer(names.buffer(name), shape, value.dtype, scope="scratch")
     label = names.block(made.name)
     loops = [names.variable(f"{label}_{d}") for d in range(len(iters))]
     fresh = {i.var: var(names.variable(f"{label}_v{d}")) for d, i in enumerate(iters)}
