@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pliant.frontend.select import Request, import_model
+from pliant.loop.interpret import Callee
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -21,11 +22,15 @@ from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
+from pliant.schedule.recipes.square import squares
 from pliant.schedule.recipes.start import start
 from tests.schedule.programs import same
 
 MM = MatmulIntrinsic("mm_3x4", 3, 4, 2)
 LANES = 4
+CALLEES: dict[str, Callee] = {
+    MM.symbol: MM.intrinsics[0].semantics, **{i.callee: i.semantics for i in squares(LANES)}
+}  # fmt: skip
 
 
 class Transpose(nn.Module):
@@ -40,7 +45,7 @@ class Columns(nn.Module):
 
 CASES: dict[str, tuple[nn.Module, tuple[int, ...], list[str], list[tuple[int, ...]]]] = {
     "row": (nn.Softmax(-1), (4, 40), [f"columns_of_pass_{k}" for k in range(3)], [(2, 70), (3, 5)]),
-    "map": (Transpose(), (80, 90), ["tile"], [(9, 11), (70, 3)]),
+    "map": (Transpose(), (80, 90), ["squares"], [(9, 11), (70, 3)]),
     "reduction": (Columns(), (40, 50), ["registers"], [(3, 40), (0, 5), (2, 1)]),
     "contraction": (
         nn.Linear(3, 9), (4, 3), ["most_rows", "block_tiles", "chunk_panels"], [(7,), (1,), (0,)],
@@ -56,7 +61,7 @@ def scheduled(kind: str) -> tuple[Program, Program, list[tuple[int, ...]]]:
     imported = import_model(Request(module.eval(), (x,), None, dynamic), OPERATORS)
     launches = lower_function(imported.function, OPERATORS, MM.columns).main.launches
     spec = next(x.spec for _, x in launches if x.spec.kind == kind)
-    intrinsics = MM.intrinsics if kind == "contraction" else ()
+    intrinsics = {"contraction": MM.intrinsics, "map": squares(LANES)}.get(kind, ())
     return start(spec, intrinsics=intrinsics), _recipe(spec), cases
 
 
@@ -94,5 +99,5 @@ def test_other_decisions_keep_the_meaning(kind: str) -> None:
                 met.add(other.function)
                 again = replay(other.trace, p)
                 assert again.function is other.function
-                same(p, again, cases, {MM.symbol: MM.intrinsics[0].semantics})
+                same(p, again, cases, CALLEES)
     assert len(met) > 2

@@ -1,16 +1,29 @@
-"""A transposition reads squares of its source as their lines lie."""
+"""A transposition turns squares of its source in registers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
+from pliant.base.dtypes import DTYPES, DType
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
+from pliant.ir.expr import Index
+from pliant.loop.stmt import BufferRef, Function, Invoke, buffer
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
 from pliant.pipeline import compile_imported
+from pliant.schedule.program import Program
 from pliant.schedule.recipes.map import map_recipe
+from pliant.schedule.recipes.square import square_name, square_of, squares
+from pliant.schedule.recipes.start import start
+from pliant.sym.expr import as_int
+from tests.schedule.native import native
+from tests.schedule.programs import same
 
 
 class Turn(torch.nn.Module):
@@ -20,17 +33,93 @@ class Turn(torch.nn.Module):
         return x.transpose(0, 1).contiguous()
 
 
-def test_the_square_is_copied_first() -> None:
-    """One copy, of no more than a square."""
-    imported = import_model(Request(Turn(), (torch.zeros(100, 90),)), OPERATORS)
+class Last(torch.nn.Module):
+    """Channels last."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 2, 3, 1).contiguous()
+
+
+class Sum(torch.nn.Module):
+    """Two that are turned, and one that is not."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x.t() * z + y.t()
+
+
+def scheduled(
+    module: torch.nn.Module, dynamic: Any, *args: torch.Tensor
+) -> tuple[Program, Program]:
+    """The kernel as it is written, and by the recipe, with squares of 4."""
+    imported = import_model(Request(module, args, None, dynamic), OPERATORS)
     ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
-    p = map_recipe(launch.spec, 4)
-    (copy,) = p.allocated
-    assert p.buffer(copy).room.value <= 16 * 4
+    return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4)
+
+
+def calls(p: Program) -> list[str]:
+    """The intrinsics that are called, in program order."""
+    return [s.callee for s in p.statements() if isinstance(s, Invoke)]
+
+
+def check(p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1) -> None:
+    """So many squares are turned, in registers, and the meaning is the same."""
+    assert calls(q) == ["transpose_f32_4"] * count
+    assert [q.buffer(b).scope for b in q.allocated] == ["register"] * count
+    same(p, q, cases, callees={i.callee: i.semantics for i in squares(4)})
+
+
+def test_rows_and_columns() -> None:
+    """Whole squares, and what is left of both sides, of sizes that are known or are not."""
+    cases = [(3, 5), (4, 4), (9, 8), (0, 3), (17, 1), (35, 6)]
+    check(*scheduled(Turn(), ({0: "rows", 1: "columns"},), torch.zeros(9, 7)), cases)
+    for shape in ((9, 7), (8, 12)):  # sizes below 16 are constants
+        check(*scheduled(Turn(), None, torch.zeros(shape)), [()])
+
+
+def test_dimensions_that_lie_together_are_one() -> None:
+    cases = [(1, 4, 3, 3), (2, 5, 2, 4), (0, 4, 4, 4), (1, 9, 1, 11)]
+    dynamic = ({0: "n", 1: "c", 2: "h", 3: "w"},)
+    check(*scheduled(Last(), dynamic, torch.zeros(2, 5, 3, 6)), cases)
+
+
+def test_several_sources() -> None:
+    sizes = {0: "n", 1: "m"}
+    x, z = torch.zeros(9, 7), torch.zeros(7, 9)
+    p, q = scheduled(Sum(), (sizes, sizes, {0: "m", 1: "n"}), x, x + 1, z)
+    check(p, q, [(3, 5), (8, 4), (9, 6)], 2)
+
+
+def test_too_few_for_a_square() -> None:
+    """They are read where they lie."""
+    for shape in ((3, 70), (70, 3)):
+        p, q = scheduled(Turn(), None, torch.zeros(shape))
+        assert not calls(q)
+        same(p, q, [(70,), (5,)])
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_code(dtype: DType, lanes: int) -> None:
+    """The code of each intrinsic does what its semantics says, whatever the distance of lines."""
+    n = square_of(dtype, lanes)
+    (known,) = (i for i in squares(lanes) if i.name == square_name(dtype, n))
+    ldx = n + 5
+    x = buffer("x", (n, n), dtype, strides=(ldx, 1))
+    y = buffer("y", (n, n), dtype)
+    start = (Index(as_int(0)), Index(as_int(0)))
+    call = Invoke(known.callee, (BufferRef(x, start), BufferRef(y, start), Index(as_int(ldx))))
+    given = np.random.default_rng(n).integers(0, 2, (n * ldx, dtype.bytes)).astype(np.uint8)
+    given = given.reshape(-1).view(dtype.numpy)
+    got = np.zeros(n * n, dtype.numpy)
+    native(Function("turn", (x, y), (), call), [given, got], {})
+    lines = np.lib.stride_tricks.as_strided(given, (n, n), (ldx * given.itemsize, given.itemsize))
+    assert got.tobytes() == np.ascontiguousarray(lines.T).tobytes()
 
 
 @pytest.mark.parametrize("shape", [(100, 90), (64, 128), (17, 131), (131, 65), (3, 70), (1, 99)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.bool]
+)
 def test_transposed(shape: tuple[int, int], dtype: torch.dtype) -> None:
     """Whole squares and rests of both sides."""
     x = torch.arange(shape[0] * shape[1]).reshape(shape).remainder(251).to(dtype)

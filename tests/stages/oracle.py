@@ -17,6 +17,7 @@ from pliant.loop import interpret as loops
 from pliant.loop.stmt import Function as LoopFunction
 from pliant.lower.function import Lowered, lower_function
 from pliant.ops.table import OPERATORS
+from pliant.schedule.recipes.square import squares
 
 Arrays = dict[str, np.ndarray]
 
@@ -63,7 +64,8 @@ def run_graph(function: Function, weights: Arrays, inputs: Arrays) -> list[np.nd
 def run_programs(stages: Stages, inputs: Arrays, t: Target) -> list[np.ndarray]:
     """The results of the host functions, which call the kernels."""
     mk = micro_kernel(t)
-    callees = {mk.symbol: _micro_kernel, **stages.kernels}
+    turned = {i.callee: i.semantics for i in squares(t.lanes(32))}
+    callees: dict[str, loops.Callee] = {mk.symbol: _micro_kernel, **turned, **stages.kernels}
     weights = {v.name: stages.weights[key] for v, key in stages.function.weights}
     sizes = bind_sizes(stages.function, {n: a.shape for n, a in inputs.items()})
     results: list[np.ndarray] = []

@@ -12,6 +12,7 @@ from llvmlite.binding import orcjit
 from pliant.base.errors import ResourceError
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
+from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
@@ -25,6 +26,7 @@ from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.square import squares
 
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
 
@@ -69,7 +71,8 @@ def _apart(rows: int, l1: int) -> int:
 
 def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
     """What programs may call on a target."""
-    return tuple(i for mm in target_matmuls(t, numerics) for i in mm.intrinsics)
+    matmuls = (i for mm in target_matmuls(t, numerics) for i in mm.intrinsics)
+    return (*matmuls, *squares(t.lanes(32)))
 
 
 def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
@@ -79,9 +82,9 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
 def kernel_schedule(spec: Spec, t: Target) -> Program:
     """How a kernel runs on a target: the program of its definition, and the steps that made it."""
     mm = matmul_intrinsic(t, spec.numerics)
-    if spec.plan is not None:
-        packed = next(x for x in spec.inputs if x.label == spec.plan.packed)
-        types = (spec.plan.a_side.dtype, packed.dtype)
+    for _, plan in spec.plans:  # of one type
+        packed = next(x for x in spec.inputs if x.label == plan.packed)
+        types = (plan.a_side.dtype, packed.dtype)
         mm = next(x for x in target_matmuls(t, spec.numerics) if (x.a, x.b) == types)
     return schedule(spec, t.lanes(32), mm, t.l3 // 2)
 
@@ -109,7 +112,8 @@ def build_kernel(f: Function, t: Target) -> Built:
 
 def micro_kernels_called(f: Function) -> tuple[str, ...]:
     """Symbols of the micro-kernels that a kernel needs, each once."""
-    return tuple(dict.fromkeys(s.callee for s in statements(f.body) if isinstance(s, Invoke)))
+    calls = (s.callee for s in statements(f.body) if isinstance(s, Invoke))
+    return tuple(c for c in dict.fromkeys(calls) if not is_square(c))
 
 
 def build_with_micro_kernels(f: Function, t: Target) -> list[bytes]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import context, exprs, ints, memory, past
+from pliant.codegen.llvm import context, exprs, ints, memory, past, square
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
@@ -508,7 +508,7 @@ class Emitter:
                 assert isinstance(arg, Expr)
                 args.append(("i64", exprs.emit(self, arg).text))
         params = ", ".join(kind for kind, _ in args)
-        if s.callee not in t.module.defined:
+        if not square.define(t.module, s.callee):
             t.module.declare(f"declare i32 @{s.callee}({params})")
         actual = ", ".join(f"{kind} {text}" for kind, text in args)
         self.leave_on_error(t.assign(f"call i32 @{s.callee}({actual})"))

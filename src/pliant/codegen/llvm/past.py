@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.codegen.llvm import ints
-from pliant.loop.stmt import LINE, STREAM, Buffer, For, Seq, Stmt, Store, offset_of
+from pliant.loop.stmt import LINE, STREAM, Alloc, Buffer, For, Invoke, Seq, Stmt, Store, offset_of
 from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def goes(e: Emitter, v: Vector, offset: str) -> str:
 
 def asked_once(e: Emitter, loop: str, body: Stmt) -> str:
     """Whether all vectors that the loop's body stores so go past the caches in every iteration;
-    empty where iterations may differ, the body is more than vectors, or none are stored so."""
+    empty where iterations may differ, the body is more than such, or none are stored so."""
     every = dict[Vector, None]()
     for v in _vectors(e, body):
         if v is None:
@@ -80,8 +80,8 @@ def streams(s: Stmt) -> bool:
 
 
 def _vectors(e: Emitter, s: Stmt) -> Iterator[Vector | None]:
-    """The vectors that the statement stores so. None for what is more than vectors, or is not known
-    to lie where: such loops are not worth being there twice."""
+    """The vectors that the statement stores so. None for what is more than vectors and calls, or is
+    not known to lie where: such loops are not worth being there twice."""
     match s:
         case Seq(stmts):
             for child in stmts:
@@ -97,5 +97,9 @@ def _vectors(e: Emitter, s: Stmt) -> Iterator[Vector | None]:
                 yield Vector(buffer, start, e.resolve(extent).value, notes_of[STREAM])
             elif STREAM in notes_of:
                 yield None
+        case Alloc(body=body):
+            yield from _vectors(e, body)
+        case Invoke():
+            pass
         case _:
             yield None

@@ -1,0 +1,46 @@
+"""Squares of a matrix, turned in registers.
+
+    for i, j in grid(n, n):
+        y[j, i] = x[i, j]
+
+The lines of `x` are `ldx` elements apart, those of `y` follow one another. Their code
+(`codegen.llvm.square`) becomes part of a kernel that calls it, so that a `y` in registers never
+comes to memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.base.dtypes import DTYPES, DType
+from pliant.ir.expr import Index
+from pliant.loop.stmt import Function, Store, buffer, for_
+from pliant.schedule.intrinsic import Intrinsic
+from pliant.sym.expr import var
+
+LARGEST: Final = 32  # lines, each a vector in registers
+
+
+def square_of(dtype: DType, lanes: int) -> int:
+    """Lines of the square for a processor whose vectors hold `lanes` numbers of 32 bits."""
+    return min(LARGEST, lanes * 4 // dtype.bytes)
+
+
+def square_name(dtype: DType, lines: int) -> str:
+    """What the intrinsic is called."""
+    return f"transpose_{dtype}_{lines}"
+
+
+def squares(lanes: int) -> tuple[Intrinsic, ...]:
+    """The intrinsics for such a processor."""
+    types = DTYPES.values()
+    return tuple(_square(t, square_of(t, lanes)) for t in types if square_of(t, lanes) > 1)
+
+
+def _square(dtype: DType, lines: int) -> Intrinsic:
+    x = buffer("x", (lines, lines), dtype, strides=(var("ldx"), 1))
+    y = buffer("y", (lines, lines), dtype)
+    i, j = var("i"), var("j")
+    body = for_([("i", lines), ("j", lines)], Store(y, (Index(j), Index(i)), x[i, j]))
+    name = square_name(dtype, lines)
+    return Intrinsic(name, Function(name, (x, y), ("ldx",), body))

@@ -1,0 +1,144 @@
+"""Transpositions: squares of what is read across its lines are turned in registers.
+
+    for rest, block of rows, block of columns in parallel:
+        for column of squares, square:              along the lines that are written
+            t[16, 16] = x[…, …] turned
+            for c in unrolled(16): for r in vectorized(16): y[…] = f(t[c, r])
+    likewise, element by element: what is left of columns, of rows
+
+Whole lines are read, and whole lines written, also past the caches. Lines that are a power of two
+apart share few places in the cache; a line that is used whole at once needs none for long. The next
+column of squares is asked for meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.ir.expr import loads_of
+from pliant.loop.regions import bindings_of
+from pliant.loop.rewrite import subst
+from pliant.loop.stmt import Buffer, Store, offset_of, statements
+from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
+from pliant.schedule.program import LoopRef, Program
+from pliant.schedule.recipes.nests import grain, vectorize_all, work_of
+from pliant.schedule.recipes.square import square_name, square_of
+from pliant.sym.expr import Int, as_int, var
+
+BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
+BLOCK: Final = 8  # of them without tuning
+
+
+def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: int) -> Program:
+    """The one block of a program of which some sources lie along the last loop but one, and the
+    output along the last. Refused where a dimension is too short for a square, or no source can be
+    had in squares."""
+    if len(p.blocks) > 1:
+        raise SchedulingError("turning", "the program", "it has several blocks")
+    (block,) = p.blocks
+    sources = _sources(p, block, *loops[-2:])
+    side = _side(p, sources, loops[-2:], lanes)
+    work = side * side * work_of(p, [block])
+    p, (*rest, across, last) = _as_loops(p, spec, block, loops)
+    p = p.sample_categorical("squares", BLOCKS, default=BLOCK)
+    (many,) = p.numbers
+    p = p.reorder(last, across, *rest)
+    p = p.split(last, side, tail="peel")
+    row, line, *few_rows = p.made
+    p = p.reorder(across, row, line, *rest)
+    p = p.split(across, side, tail="peel", tail_loop="exact")
+    column, element, *few_columns = p.made
+    left = p.blocks[1:]
+
+    # Blocks of squares.
+    p = p.split(row, many, tail="clip")
+    rows, row = p.made
+    p = p.split(column, many, tail="clip")
+    columns, column = p.made
+    p = p.reorder(*rest, rows, columns, column, row, element, line)
+    for source in sources:
+        p = _in_squares(p, block, source, row, side)
+    p = p.fuse(*rest, rows, columns)
+    p = p.parallel(p.made[0], grain=grain(work * many * many))
+    p = p.unroll(element)
+
+    # What is left of columns, then of rows.
+    lines = [line]
+    for name, few in zip(left, filter(None, (few_columns, few_rows)), strict=True):
+        nest = p.loops(name)
+        end = nest.index(few[-1]) + 1
+        own, (whole, *around) = list(nest[:end]), nest[end:]
+        if few is few_columns:
+            own.append(around.pop(0))
+        p = p.reorder(*around, whole, *own)
+        p = p.fuse(*around, whole)
+        p = p.parallel(p.made[0], grain=grain(work))
+        lines.append(own[-1])
+    return vectorize_all(p, lines, large)
+
+
+def turned(offset: Int, across: str, last: str) -> bool:
+    """Contiguous along `across`, and jumping along `last`."""
+    along_last, along = offset.linear(last), offset.linear(across)
+    if along_last is None or along is None:
+        return False
+    return along[0] == 1 and along_last[0] != 0 and along_last[0] != 1
+
+
+def _sources(p: Program, name: str, across: str, last: str) -> list[str]:
+    """What the block reads in one place, across the lines."""
+    out, block = list[str](), p.block(name)
+    at = bindings_of(block)
+    stores = [subst(s, at) for s in statements(block.body) if isinstance(s, Store)]
+    loads = dict.fromkeys(x for s in stores for x in loads_of(s.value))
+    sources = [x.source for x in loads]
+    for load in loads:
+        offset = offset_of(load.source, load.indices)
+        once = sources.count(load.source) == 1 and isinstance(load.source, Buffer)
+        if once and offset is not None and turned(offset, across, last):
+            out.append(load.source.name)
+    return out
+
+
+def _side(p: Program, sources: list[str], loops: tuple[str, ...], lanes: int) -> int:
+    """Lines of a square of all these sources."""
+    types = {p.buffer(s).dtype for s in sources}
+    if len(types) != 1:
+        raise SchedulingError("turning", "the program", f"it has sources of {len(types)} types")
+    side = square_of(types.pop(), lanes)
+    for loop in loops:
+        extent = p.loop(loop).extent
+        if side < 2 or (extent.is_const and extent.value < side):
+            raise SchedulingError("turning", f"loop {loop}", "no square fits")
+    return side
+
+
+def _in_squares(p: Program, block: str, source: str, loop: str, side: int) -> Program:
+    """Each iteration of the loop reads a turned square of the source."""
+    every = tuple(as_int(var(f"_{d}")) for d in range(len(p.block(block).iters)))
+    p = p.reindex_cache_read(block, source, every)
+    copy, memory = p.made
+    p = p.compute_at(copy, loop)
+    *_, across, last = p.made
+    p = p.shrink_buffer(memory)
+    p = p.reorder(last, across)
+    return p.tensorize(last, square_name(p.buffer(source).dtype, side))
+
+
+def _as_loops(
+    p: Program, spec: Spec, block: str, loops: tuple[str, ...]
+) -> tuple[Program, tuple[LoopRef | str, ...]]:
+    """The block with an iterator for each of these loops, that some of its own were fused to."""
+    own = p.block(block)
+    if len(own.iters) == len(loops):
+        return p, loops
+    entries = list[Int]()
+    for loop in loops:
+        entry = as_int(0)
+        for d in spec.order:
+            if loop in own.bindings[d].names:
+                entry = entry * own.iters[d].extent + var(f"_{d}")
+        entries.append(entry)
+    p = p.transform_block_layout(block, tuple(entries))
+    return p, p.made
