@@ -56,6 +56,7 @@ from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
+from pliant.opt.plain_numbers import plain_numbers
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
@@ -234,6 +235,8 @@ def compile_imported(
     report = progress or _silent
     watch = watch or Watch(operators)
     mk = micro_kernel(t, numerics)
+    function = plain_numbers(imported.function, imported.weights)
+    imported = replace(imported, function=function)
     watch.begin(imported.weights)
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)

@@ -84,7 +84,7 @@ def decided(fn: Callable[..., Any], target: str) -> tuple[int, int]:
         for name in spec.outputs:
             *_, step, one = spec.strides_of(name)
             gaps += one == 1 and step is not spec.tensor(name).shape[-1]
-        copies += spec.plan is not None and spec.plan.gather
+        copies += any(plan.gather for _, plan in spec.plans)
     return gaps, copies
 
 

@@ -40,9 +40,34 @@ def check(fn: Any, channels: int, rank: int = 2, sizes: Any = SIZES) -> pliant.C
 def test_groups(channels: int, outputs: int, groups: int, kernel: Any, options: Any) -> None:
     k = (kernel, kernel) if isinstance(kernel, int) else kernel
     weight, bias = tensor(outputs, channels // groups, *k), tensor(outputs)
-    f = check(lambda x: F.conv2d(x, weight, bias, groups=groups, **options), channels)
+    f = check(lambda x: F.conv2d(x.relu(), weight, bias, groups=groups, **options), channels)
     assert "[contraction" in f.explain()
     assert "[reduction" not in f.explain()
+
+
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [
+    (32, 32, 8), (48, 24, 6), (6, 20, 2), (32, 16, 16), (9, 9, 3),
+])  # fmt: skip
+@pytest.mark.parametrize(("kernel", "options"), [
+    ((3, 3), {"padding": 1}), ((3, 2), {"stride": 2, "padding": (2, 1), "dilation": (2, 1)}),
+])  # fmt: skip
+def test_narrow_groups_of_an_image(
+    channels: int, outputs: int, groups: int, kernel: tuple[int, int], options: Any
+) -> None:
+    """Alone, where images come and go with their channels first, they are sums along rows."""
+    weight, bias = tensor(outputs, channels // groups, *kernel), tensor(outputs)
+    sizes = (*SIZES, (7, 40), (12, 17))
+    fn = lambda x: F.conv2d(x, weight, bias, groups=groups, **options).relu()  # noqa: E731
+    assert "[reduction" in check(fn, channels, sizes=sizes).explain()
+
+
+def test_narrow_groups_of_short_rows_share_panels() -> None:
+    weight = tensor(32, 8, 3, 3)
+    fn = lambda x: F.conv2d(x, weight, padding=1, groups=4)  # noqa: E731
+    f = pliant.compile(Apply(fn), (tensor(2, 32, 7, 7),))
+    assert "[contraction" in f.explain()
+    x = tensor(2, 32, 7, 7, seed=1)
+    assert_same(f(x), fn(x), tolerance=1e-4)
 
 
 @pytest.mark.parametrize(("rank", "groups"), [(1, 4), (1, 2), (3, 4)])

@@ -82,9 +82,9 @@ def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
 def kernel_schedule(spec: Spec, t: Target) -> Program:
     """How a kernel runs on a target: the program of its definition, and the steps that made it."""
     mm = matmul_intrinsic(t, spec.numerics)
-    if spec.plan is not None:
-        packed = next(x for x in spec.inputs if x.label == spec.plan.packed)
-        types = (spec.plan.a_side.dtype, packed.dtype)
+    for _, plan in spec.plans:  # of one type
+        packed = next(x for x in spec.inputs if x.label == plan.packed)
+        types = (plan.a_side.dtype, packed.dtype)
         mm = next(x for x in target_matmuls(t, spec.numerics) if (x.a, x.b) == types)
     return schedule(spec, t.lanes(32), mm, t.l3 // 2)
 

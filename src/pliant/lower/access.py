@@ -10,7 +10,7 @@ scan, scatter, opaque
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
 from pliant.ir.tensor import Compute, Opaque, OpaqueOutput, Scan, Scatter, Tensor, own_nodes
@@ -20,6 +20,8 @@ from pliant.sym.expr import var
 Kind = Literal[
     "copy", "map", "contraction", "reduction", "in order", "scan", "scatter", "opaque", "part"
 ]
+
+ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
 
 
 def classify(tensor: Tensor) -> Kind:
@@ -54,6 +56,15 @@ def is_identity(load: Load, tensor: Compute) -> bool:
         isinstance(i, Index) and i.int_ is var(a.var)
         for i, a in zip(load.indices, tensor.axes, strict=True)
     )
+
+
+def bare_name(index: object) -> str | None:
+    """The variable that an index is, if it is one."""
+    if isinstance(index, Index) and len(index.int_.names) == 1:
+        (name,) = index.int_.names
+        if index.int_ is var(name):
+            return name
+    return None
 
 
 def cost_of(x: Expr) -> int:

@@ -107,7 +107,7 @@ def _group_function(
     dims = tuple([(n, known) for n, known in s.function.dims if n in used])
     space = tuple([d.value if d.is_const else d for d in group.space])
     notes = (("kind", group.kind), ("space", space), ("order", group.order))
-    rows = (("rows", group.rows),) if group.kind == "row" else ()
+    rows = (("rows", group.rows),) if group.kind in ("row", "attention") else ()
     results = tuple([values[n] for n in group.outputs])
     return Function(name, params, (), bindings, results, dims, (), (*notes, *rows))
 

@@ -37,8 +37,9 @@ MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
 class Spec:
     """One kernel, canonically. Equal specs are equal code.
 
-    `strides` gives every tensor's strides by name; `outputs` are member names. What `numerics`
-    allows is for the kernel to keep: with "strict" a sum is in order of the indices.
+    `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
+    packed contractions among the members. What `numerics` allows is for the kernel to keep: with
+    "strict" a sum is in order of the indices.
     """
 
     kind: str
@@ -50,8 +51,12 @@ class Spec:
     outputs: tuple[str, ...]
     strides: tuple[tuple[str, tuple[Int, ...]], ...]
     sizes: tuple[str, ...]
-    plan: Plan | None = None
+    plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
+
+    def plan(self, name: str) -> Plan | None:
+        """How a member is run that is a packed contraction."""
+        return dict(self.plans).get(name)
 
     def strides_of(self, name: str) -> tuple[Int, ...]:
         return dict(self.strides)[name]
@@ -93,28 +98,29 @@ def outline(
                 externals.setdefault(source.name, source)
     names = dict(members)
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
-    plan = plans.get(group.members[0].name)
-    packed = "" if plan is None else plan.packed
+    own = {m.name: plans[m.name] for m in group.members if m.name in plans}
+    packed = {plan.packed for plan in own.values()}
     sizes = _Sizes(constant_extents)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
     for name, source in externals.items():
-        for x in source.dims if name != packed else ():
+        for x in source.dims if name not in packed else ():
             sizes.note_extent(x)
     tensors = {m.name: m.tensor for m in group.members}
-    if plan is not None:  # its packed operand follows from its extents: no parameters for that
-        tensors[group.members[0].name] = _unpacked(group.members[0].tensor, plan)
+    for name, plan in own.items():  # what is packed follows from the extents: no parameters
+        tensors[name] = _unpacked(tensors[name], plan)
     renamed: dict[str, Input] = {}
     for name, tensor in [*externals.items(), *tensors.items()]:
-        dims = () if name == packed else tuple(sizes.rename(d) for d in tensor.shape)
+        dims = () if name in packed else tuple(sizes.rename(d) for d in tensor.shape)
         renamed[name] = Input(names[name], tensor.dtype, dims)
     canon = {names[n]: _rename_tensor(t, renamed, sizes) for n, t in tensors.items()}
-    if plan is not None:
-        a_side = _rename_expr(plan.a_side, renamed, sizes)
-        plan = replace(plan, a_side=a_side, packed=names[packed])
-        columns = plan.columns(externals[packed])
-        renamed[packed], canon["t0"] = _repacked(plan, renamed[packed], canon["t0"], columns)
+    for name, plan in own.items():
+        a_side, panels = _rename_expr(plan.a_side, renamed, sizes), plan.packed
+        own[name] = replace(plan, a_side=a_side, packed=names[panels])
+        renamed[panels], canon[names[name]] = _repacked(
+            own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
+        )
     strides = tuple(
         (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims)))), gaps.get(n)))
         for n, i in renamed.items()
@@ -123,7 +129,7 @@ def outline(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
-        tuple(sizes.names()), plan, numerics,
+        tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),

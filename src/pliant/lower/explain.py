@@ -72,7 +72,7 @@ def _launches(main: Lowered) -> Iterator[str]:
 
 
 def _recipe(launch: Launch, group: Group) -> str:
-    plan = launch.spec.plan
-    if plan is None:
+    plans = [plan for _, plan in launch.spec.plans]
+    if not plans:
         return group.kind
-    return f"{group.kind}, {'rows gathered' if plan.gather else 'rows read in place'}"
+    return f"{group.kind}, {'rows gathered' if plans[0].gather else 'rows read in place'}"

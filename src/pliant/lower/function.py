@@ -31,6 +31,7 @@ from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
+from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
 from pliant.lower.vector_products import vector_products
@@ -108,6 +109,8 @@ def lower_function(
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
+    if numerics != "strict":
+        scale_after(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
     decided.gaps = gaps = gaps_before(s)
     plans: dict[str, Plan] = {}
@@ -123,7 +126,7 @@ def lower_function(
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
         parts.insert(0, first)
     watch("split", lambda: split_functions(parts, prepared, decided))
-    kernels = [form_groups(p, orders, in_order=numerics == "strict") for p in parts]
+    kernels = [form_groups(p, orders, plans, in_order=numerics == "strict") for p in parts]
     watch(
         "groups",
         lambda: group_functions(split_functions(parts, prepared, decided), parts, kernels, decided),

@@ -8,6 +8,7 @@ can arise.
     row           a space split in rows: reductions along the trailing dimensions, maps over the
                   space and over the rows (softmax, normalisations), row by row
     contraction   a product and the maps that follow it
+    attention     two products, what lies between them of rows, and the maps that follow
     reduction     any other reduction and the maps that follow it
     serial        scans, scatters, opaque programs
 """
@@ -16,24 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal
 
-from pliant.ir.expr import Index, Load, Reduce
+from pliant.ir.expr import Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
-from pliant.lower.access import Kind, classify, is_identity
+from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_identity
+from pliant.lower.attention import Attention, find_attention
 from pliant.lower.layout import Order
+from pliant.lower.pack import Plan
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, var
+from pliant.sym.expr import Int
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
 
-GroupKind = Literal["map", "row", "contraction", "reduction", "serial"]
+GroupKind = Literal["map", "row", "contraction", "attention", "reduction", "serial"]
 
 
 @dataclass
 class Group:
     """Stages of one kernel, in order. `space` is the shape that its maps run over, `order` the
-    order of these dimensions in memory, `rows` how many leading ones (in that order) are rows.
+    order of these dimensions in memory, `rows` how many leading ones (in that order) are rows; of
+    attention `row_dims` says which are, in the order in which values of rows have them.
 
     `after` is the group that the first stage could not join, and `obstacle` why not."""
 
@@ -45,28 +50,85 @@ class Group:
     outputs: tuple[str, ...] = ()
     after: int = -1
     obstacle: str = ""
+    row_dims: Order = ()
 
     def names(self) -> set[str]:
         return {m.name for m in self.members}
 
 
-def form_groups(s: Stages, orders: dict[str, Order], *, in_order: bool = False) -> list[Group]:
+def form_groups(
+    s: Stages,
+    orders: dict[str, Order],
+    plans: Mapping[str, Plan] = MappingProxyType({}),
+    *,
+    in_order: bool = False,
+) -> list[Group]:
     """Partition the stages; with `in_order`, sums and products keep the order of their indices, and
-    become no kernel that splits them into lanes."""
+    become no kernel that splits them into lanes. `plans` are those of the packed products."""
+    attention: dict[str, Attention] = {}
+    apart: dict[str, str] = {}
+    for name, found in find_attention(s, plans):
+        if isinstance(found, str):
+            apart[name] = found
+        elif any(m in a.members for a in attention.values() for m in found.members):
+            apart[name] = "the first is in a kernel with another"
+        else:
+            attention[name] = found
+    while True:
+        groups = _grouped(s, orders, attention, apart, in_order)
+        wanted = [g for g in groups if g.kind == "attention" and _keeps_rows(g, attention)]
+        if not wanted:
+            return groups
+        for g in wanted:  # their kernels have no place for that
+            (last,) = (m.name for m in g.members if m.name in attention)
+            apart[last] = "a value for each row is wanted elsewhere"
+            del attention[last]
+
+
+def _grouped(
+    s: Stages,
+    orders: dict[str, Order],
+    attention: Mapping[str, Attention],
+    apart: Mapping[str, str],
+    in_order: bool,
+) -> list[Group]:
+    """The groups; `apart` says why a product is in none of `attention`, by its name."""
     groups: list[Group] = []
     owner: dict[str, int] = {}
+    later = {m for name, a in attention.items() for m in a.members if m != name}
     for stage in s.stages.values():
+        if stage.name in later:
+            continue
+        if stage.name in attention:
+            groups.append(_attention_group(s, stage, attention[stage.name], orders))
+            owner |= dict.fromkeys(attention[stage.name].members, len(groups) - 1)
+            continue
         kind = _kind(stage.tensor, in_order)
         at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
         obstacle = "" if at < 0 else _obstacle(groups[at], stage, kind, orders)
         if at < 0 or obstacle:
             groups.append(_new_group(stage, kind, orders))
-            groups[-1].after, groups[-1].obstacle = at, obstacle
+            groups[-1].after, groups[-1].obstacle = at, apart.get(stage.name, obstacle)
             at = len(groups) - 1
         groups[at].members.append(stage)
         owner[stage.name] = at
     _find_outputs(s, groups, owner)
     return groups
+
+
+def _keeps_rows(g: Group, attention: Mapping[str, Attention]) -> bool:
+    """Whether others read what lies between the products."""
+    inside = {m for a in attention.values() for m in a.members[:-1]}
+    return any(name in inside for name in g.outputs)
+
+
+def _attention_group(s: Stages, last: Stage, found: Attention, orders: dict[str, Order]) -> Group:
+    order = orders.get(last.name, tuple(range(len(last.tensor.shape))))
+    assert isinstance(last.tensor, Compute)
+    axes = [a.var for a in last.tensor.axes]
+    dims = tuple(axes.index(v) for v in found.rows)
+    members = [s.stages[n] for n in found.members]
+    return Group("attention", last.tensor.shape, order, members, len(dims), row_dims=dims)
 
 
 def _kind(tensor: Tensor, in_order: bool) -> Kind:
@@ -101,13 +163,13 @@ def _row_space(
     """The space of a reduction along the trailing dimensions of one of its operands."""
     body = tensor.body
     assert isinstance(body, Reduce)
-    if body.combiner in ("argmax", "argmin", "any", "all"):
+    if body.combiner not in ROW_COMBINERS:
         return None
     outer, inner = [a.var for a in tensor.axes], {a.var for a in tensor.reduce_axes}
     for load in own_nodes(body.body):
         if not isinstance(load, Load):
             continue
-        names = [_bare_name(i) for i in load.indices]
+        names = [bare_name(i) for i in load.indices]
         if None in names or sorted(map(str, names)) != sorted([*outer, *inner]):
             continue
         order = orders.get(load.source.name, tuple(range(len(names))))
@@ -115,14 +177,6 @@ def _row_space(
         if set(trailing) != inner or [names[d] for d in order[: len(outer)]] != outer:
             continue
         return load.source.shape, order, len(outer)
-    return None
-
-
-def _bare_name(index: object) -> str | None:
-    if isinstance(index, Index) and len(index.int_.names) == 1:
-        (name,) = index.int_.names
-        if index.int_ is var(name):
-            return name
     return None
 
 
@@ -160,10 +214,15 @@ def _map_obstacle(g: Group, stage: Stage, tensor: Compute, orders: dict[str, Ord
     if not _lie_alike(orders[stage.name], g.order, g.space):
         return "its dimensions lie in another order"
     for n in loads:
-        fits = _fits_row(g, n, tensor, inside) if g.kind == "row" else is_identity(n, tensor)
+        rows = g.kind in ("row", "attention")
+        fits = _fits_row(g, n, tensor, inside) if rows else is_identity(n, tensor)
         if not fits:
             return f"it reads {n.source.name} at other places than it writes"
     return ""
+
+
+def _row_dims(g: Group) -> tuple[int, ...]:
+    return g.row_dims or g.order[: g.rows]
 
 
 def _lie_alike(a: Order, b: Order, shape: tuple[Int, ...]) -> bool:
@@ -174,7 +233,7 @@ def _lie_alike(a: Order, b: Order, shape: tuple[Int, ...]) -> bool:
 
 def _is_row_shape(g: Group, tensor: Tensor) -> bool:
     """A value per row. A space without columns is never taken for rows."""
-    shape = tuple(g.space[d] for d in g.order[: g.rows])
+    shape = tuple(g.space[d] for d in _row_dims(g))
     return g.rows < len(g.space) and tensor.shape == shape
 
 
@@ -184,15 +243,15 @@ def _fits_row(g: Group, load: Load, tensor: Compute, inside: Mapping[str, Tensor
         return True
     if not _is_row_shape(g, inside[load.source.name]):
         return False
-    rows = [tensor.axes[d].var for d in g.order[: g.rows]]
-    return [_bare_name(i) for i in load.indices] == rows
+    rows = [tensor.axes[d].var for d in _row_dims(g)]
+    return [bare_name(i) for i in load.indices] == rows
 
 
 def _reduction_obstacle(g: Group, tensor: Compute) -> str:
     """A reduction along the columns of the group's space, or its first: then it gets rows."""
     body = tensor.body
     assert isinstance(body, Reduce)
-    if body.combiner in ("argmax", "argmin", "any", "all"):
+    if body.combiner not in ROW_COMBINERS:
         return f"{body.combiner} is no reduction of rows"
     inside = g.names()
     rows = len(tensor.axes)
@@ -211,7 +270,7 @@ def _reduction_obstacle(g: Group, tensor: Compute) -> str:
     row_names = [a.var for a in tensor.axes]
     for load in own_nodes(body.body):
         if isinstance(load, Load) and load.source.name in inside:
-            at = [_bare_name(i) for i in load.indices]
+            at = [bare_name(i) for i in load.indices]
             if at == names and load.source.shape == g.space:
                 continue
             if g.kind == "row" and at == row_names:

@@ -60,13 +60,17 @@ def box_of(tensor: Compute, cond: Expr, load: Load, facts: Facts) -> Box | None:
     allowed: set[Expr] = set()
     windowed = False
     for index, extent in zip(load.indices, load.source.shape, strict=True):
-        span = _span(tensor, index.int_, facts) if isinstance(index, Index) else None
-        if span is None:
+        if not isinstance(index, Index):
             return None
         tests = {Binary("le", Index(as_int(0)), index), Binary("lt", index, Index(extent))}
-        tested = any(c in tests for c in conjuncts(cond))
-        windowed = windowed or tested
-        found.append(span if tested else (as_int(0), extent))
+        if any(c in tests for c in conjuncts(cond)):
+            span = _span(tensor, index.int_, facts)
+            if span is None:
+                return None
+            windowed = True
+            found.append(span)
+        else:
+            found.append((as_int(0), extent))
         allowed |= tests
     return tuple(found) if windowed and set(conjuncts(cond)) <= allowed else None
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from pliant.base.dtypes import boolean
+from pliant.base.dtypes import boolean, f32
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import Node, transform
@@ -24,11 +24,13 @@ from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
 from pliant.lower.access import is_copy, is_identity
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import needed
-from pliant.lower.layout import Order, own_wish
+from pliant.lower.layout import Order, own_wish, readers_of, runs_in_rows
 from pliant.lower.phases import Phase, phases
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
+
+BETTER: Final = 1.5  # times as full, for rows to be better than panels, which wait for less
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ def split_axes(s: Stages, columns: int) -> dict[str, Order]:
     wishes: dict[str, Order] = {}
     halves: dict[str, _Halves] = {}
     stages: dict[str, Stage] = {}
+    readers = readers_of(s)
     for name, stage in s.stages.items():
-        made = _split(stage, s, halves, columns)
+        made = _split(stage, s, readers, halves, columns)
         if made is None:
             stages[name] = stage
             continue
@@ -74,13 +77,17 @@ def split_axes(s: Stages, columns: int) -> dict[str, Order]:
 
 
 def _split(
-    stage: Stage, s: Stages, halves: Mapping[str, _Halves], columns: int
+    stage: Stage,
+    s: Stages,
+    readers: Mapping[str, list[str]],
+    halves: Mapping[str, _Halves],
+    columns: int,
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
     tensor = stage.tensor
     if not isinstance(tensor, Compute):
         return None
     if isinstance(tensor.body, Reduce):
-        return _split_sum(tensor, s.facts, columns)
+        return _split_sum(stage.name, tensor, s, readers, columns)
     return None if stage.name in s.results else _split_map(tensor, halves)
 
 
@@ -88,10 +95,15 @@ def _split(
 
 
 def _split_sum(
-    tensor: Compute, facts: Facts, columns: int
+    name: str, tensor: Compute, s: Stages, readers: Mapping[str, list[str]], columns: int
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
+    facts = s.facts
     found = phases(tensor, aligned=_is_narrow(tensor, columns))
     groups = channel_groups(tensor, columns)
+    if groups is not None and _better_in_rows(tensor, groups, columns):
+        elsewhere = dict.fromkeys(s.stages, ())  # what is made here may lie in any order
+        if runs_in_rows(name, s, readers, elsewhere):
+            groups = None
     by_axis = {f.outer: _phase_split(f, tensor, facts) for f in found}
     if groups is not None:
         by_axis[groups.outer] = Split(as_int(groups.each * groups.together), as_int(0), True)
@@ -125,6 +137,24 @@ def _split_sum(
         term = Select(all_of(bounds), term, const(0, term.dtype))
     reduced = tuple(Axis(a.var, extents.get(a.var, a.extent)) for a in body.axes)
     return Compute("t", axes, Reduce("sum", reduced, term), tensor.requires), splits
+
+
+def _better_in_rows(tensor: Compute, groups: ChannelGroups, columns: int) -> bool:
+    """Whether a window over images fills vectors along its rows better than its groups fill panels:
+    of those that share one, each multiplies zeros for all others. (`schedule.recipes.windowed`)"""
+    body, lanes = tensor.body, columns // 2
+    assert isinstance(body, Reduce)
+    if len(tensor.axes) < 3 or body.dtype is not f32 or groups.each > lanes:
+        return False
+    high, wide = tensor.axes[-2:]
+    window = {a.var for a in body.axes if a.extent != 1}
+    loads = [n for n in own_nodes(body.body) if isinstance(n, Load)]
+    indices = [i.int_.names for n in loads for i in n.indices if isinstance(i, Index)]
+    if not any(high.var in names and names & window for names in indices):
+        return False
+    width = wide.extent.value if wide.extent.is_const else lanes
+    filled = width / (-(-width // lanes) * lanes)
+    return filled > BETTER * groups.each / columns
 
 
 def _own_channels(term: Expr, channel: Int, groups: ChannelGroups) -> Expr:

@@ -9,6 +9,7 @@ from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
+from pliant.schedule.recipes.attention import attention_recipe
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
@@ -53,6 +54,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Progr
             return reduction_recipe(spec, lanes, large)
         case "contraction":
             return contraction_recipe(spec, mm)
+        case "attention":
+            return attention_recipe(spec, lanes, mm)
         case "serial":
             return serial_recipe(spec)
     raise AssertionError(spec.kind)

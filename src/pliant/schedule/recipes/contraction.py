@@ -34,7 +34,7 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     """A schedule for a packed contraction and the maps that follow it."""
     p = start(spec, intrinsics=mm.intrinsics)
     (anchor, tensor), *maps = spec.members
-    plan = spec.plan
+    plan = spec.plan(anchor)
     assert plan is not None and isinstance(tensor, Compute)
     p = inline_maps(p, spec, [name for name, _ in maps])
     names = {

@@ -36,7 +36,7 @@ AHEAD: Final = 8 << 10  # bytes between what a pass reads and what it asks for, 
 
 def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of rows."""
-    group = _Group(spec)
+    group = RowGroup(spec)
     p = start(spec, group.in_passes())
     for name in group.kept - set(spec.outputs):
         p = _in_an_output(p, group, name)
@@ -52,21 +52,16 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
     work = work * next((p.loop(c).extent for c in columns.values()), as_int(1))
-    passes: list[str] = []
-    for level in sorted(set(group.level.values())):
-        here = {n: c for n, c in columns.items() if group.level[n] == level}
-        if here:
-            p, blocks = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
-            passes.append(blocks)
+    p, runs = passes(p, group, columns, lanes)
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     if row:
         p = p.parallel(row, grain=grain(work))
-    p = _in_vectors(p, p.innermost(row), lanes, large)
-    return _next_rows(p, row, passes) if row else p
+    p = in_vectors(p, p.innermost(row), lanes, large)
+    return _next_rows(p, row, runs) if row else p
 
 
-class _Group:
+class RowGroup:
     """What the members of a spec are to the rows."""
 
     def __init__(self, spec: Spec) -> None:
@@ -132,7 +127,7 @@ class _Group:
         return list(range(len(names)))
 
 
-def _in_an_output(p: Program, group: _Group, name: str) -> Program:
+def _in_an_output(p: Program, group: RowGroup, name: str) -> Program:
     """A row that is kept lies in the row of the output that is made of it, if there is one."""
     for out in group.spec.outputs:
         if group.over_space(out) and name in group.sources(out):
@@ -141,7 +136,7 @@ def _in_an_output(p: Program, group: _Group, name: str) -> Program:
     return p
 
 
-def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
+def _rows(p: Program, group: RowGroup, stores: list[str]) -> tuple[Program, str]:
     """One loop over rows around all blocks, in each at most one over columns. Gives the loop over
     rows; empty where there is but one row."""
     spec, row = group.spec, ""
@@ -169,8 +164,22 @@ def _rows(p: Program, group: _Group, stores: list[str]) -> tuple[Program, str]:
     return p, row
 
 
+def passes(
+    p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int
+) -> tuple[Program, list[str]]:
+    """The blocks' loops over the columns of a row, in as few runs as it takes. Gives the loops over
+    whole blocks of columns."""
+    runs: list[str] = []
+    for level in sorted(set(group.level.values())):
+        here = {n: c for n, c in columns.items() if group.level[n] == level}
+        if here:
+            p, blocks = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
+            runs.append(blocks)
+    return p, runs
+
+
 def _pass(
-    p: Program, group: _Group, columns: dict[str, LoopRef], lanes: int, name: str
+    p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, name: str
 ) -> tuple[Program, str]:
     """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
     of the decision how many columns they have. Gives the loop over whole blocks."""
@@ -209,7 +218,7 @@ def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
     return widths, min(few, lanes * UNROLL)
 
 
-def _in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
+def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
     """Each of these loops, of constant extent, as vectors one after the other."""
     for loop in loops:
         if p.loop(loop).extent.value > lanes:

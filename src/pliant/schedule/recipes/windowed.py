@@ -25,7 +25,7 @@ from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, localize, work_of
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import as_int, var
+from pliant.sym.expr import Int, as_int, var
 
 TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
 WIDE: Final = 2  # registers of a block
@@ -78,9 +78,10 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     *outer, tiled, inner = loops
     extent = p.loop(inner).extent
     work = work * p.loop(tiled).extent * extent
-    p = p.split(tiled, TILE)
+    registers = 1 if extent.is_const and extent.value <= lanes else WIDE
+    p = p.split(tiled, _height(p.loop(tiled).extent, TILE * WIDE // registers))
     tiles, row = p.made
-    p = p.split(inner, lanes if extent.is_const and extent.value <= lanes else WIDE * lanes)
+    p = p.split(inner, registers * lanes)
     blocks, lane = p.made
     p = p.reorder(tiles, blocks, row, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
@@ -93,6 +94,12 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
         p = p.fuse(*outer)
         outer = list(p.made)
     return p.parallel(outer[0], grain=grain(work))
+
+
+def _height(extent: Int, most: int) -> int:
+    """Of a tile: what leaves no rest, where that is known, for there sums are made one by one."""
+    whole = [n for n in range(TILE, most + 1) if extent.is_const and extent.value % n == 0]
+    return max(whole, default=TILE)
 
 
 def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:

@@ -1,0 +1,47 @@
+"""Scalars of a model that are numbers such as a definition itself might hold are part of it.
+
+    weights: c = 6.0                                c = full(shape=(), value=6.0, dtype=f32)
+    y = clamp(x, None, c)                 ->        y = clamp(x, None, c)
+
+Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
+product with 0.5 is exact. Kernels are made anew for each number, so only those count that several
+layers are likely to share; what was learned, or measured for a quantisation, stays a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from pliant.graph.function import Binding, Function, Value
+
+LARGEST: Final = 1024  # of plain numbers
+FRACTION: Final = 64  # they are multiples of 1/64
+
+
+def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
+    """The function with its plain scalars, of floating-point types, made by `full`. `weights` are
+    the arrays by key."""
+    bindings: list[Binding] = []
+    kept: list[tuple[Value, str]] = []
+    for value, key in function.weights:
+        number = _plain(value, weights[key])
+        if number is None:
+            kept.append((value, key))
+            continue
+        attrs = (("dtype", value.dtype), ("shape", ()), ("value", number))
+        bindings.append(Binding((value,), "full", (), attrs))
+    return function.replace(bindings=(*bindings, *function.bindings), weights=tuple(kept))
+
+
+def _plain(value: Value, array: Any) -> float | None:
+    if value.shape or not value.dtype.is_float:
+        return None
+    number = float(np.asarray(array))
+    if number == 0 and np.signbit(number):
+        return None
+    plain = isfinite(number) and abs(number) <= LARGEST and (number * FRACTION).is_integer()
+    return number if plain else None

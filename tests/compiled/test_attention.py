@@ -1,0 +1,287 @@
+"""Two products with rows between them, as one kernel, against torch in f64 at many sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from tests.compiled.torch_cases import tensor
+from tests.compiled.torch_run import Apply
+
+SIZES = (
+    (1, 1, 1), (2, 0, 5), (2, 5, 0), (0, 3, 3), (1, 2, 33), (3, 13, 7), (1, 127, 31), (2, 33, 130),
+    (1, 15, 257),
+)  # fmt: skip
+FEW = ((1, 1, 1), (2, 13, 7), (1, 5, 65))
+Args = tuple[torch.Tensor, ...]
+
+
+def operands(
+    b: int, s: int, t: int, *, heads: int = 3, keys: int = 24, values: int = 40, shared: int = 1
+) -> Args:
+    """Queries, keys, values."""
+    groups = heads // shared
+    return (
+        tensor(b, heads, s, keys, seed=s),
+        tensor(b, groups, t, keys, seed=t + 1),
+        tensor(b, groups, t, values, seed=t + 2),
+    )
+
+
+def check(
+    fn: Callable[..., Any], make: Callable[[int, int, int], Args], dims: Sequence[Any] | None = None,
+    *, sizes: Any = SIZES, fused: int = 1, tolerance: float = 2e-5, **options: Any,
+) -> pliant.Compiled:  # fmt: skip
+    """The same as in f64 at all sizes, from one compilation, with so many attention kernels."""
+    example = make(2, 6, 11)
+    shapes = dims or ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"})
+    f = pliant.compile(Apply(fn), example, dynamic_shapes=(tuple(shapes),), **options)
+    assert f.explain().count("[attention") == fused, f.explain()
+    for b, s, t in sizes:
+        args = make(b, s, t)
+        want = fn(*(a.double() if a.is_floating_point() else a for a in args)).float()
+        found = f(*args)
+        assert found.shape == want.shape
+        torch.testing.assert_close(found, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return f
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * 0.3, -1) @ v
+
+
+def test_softmax() -> None:
+    f = check(attend, operands)
+    # Nothing that is kept has a place for each pair of a query and a key.
+    memory = re.search(r"memory for intermediate values: (.*)", f.explain())
+    assert memory is not None and not re.search(r"\bs\b", memory[1])
+
+
+@pytest.mark.parametrize("keys", [2, 8, 33, 64])
+@pytest.mark.parametrize("values", [2, 31, 32, 96])
+def test_depths(keys: int, values: int) -> None:
+    check(attend, lambda *n: operands(*n, keys=keys, values=values), sizes=FEW)
+
+
+def test_one_column() -> None:
+    """What is no product of matrices is right all the same."""
+    check(attend, lambda *n: operands(*n, keys=1), sizes=FEW, fused=0)
+    check(attend, lambda *n: operands(*n, values=1), sizes=FEW, fused=0)
+
+
+@pytest.mark.parametrize("shape", ["bhst", "b1st", "b11t", "11st", "11s1", "1h1t", "st", "t"])
+def test_masks(shape: str) -> None:
+    """A mask that is added, of every shape that can be broadcast; and one that chooses."""
+    place = {"b": 0, "s": 1, "t": 2}
+
+    def make(*n: int) -> Args:
+        extents = [3 if x == "h" else 1 if x == "1" else n[place[x]] for x in shape]
+        return (*operands(*n), tensor(*extents, seed=9))
+
+    def add(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return torch.softmax(q @ k.transpose(-1, -2) + m, -1) @ v
+
+    def choose(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=m > 0)
+
+    mask = {d: x for d, x in enumerate(shape) if x in place}
+    dims = ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"}, mask)
+    check(add, make, dims)
+    if len(shape) > 1:  # torch does not take another
+        check(choose, make, dims)
+
+
+def test_causal() -> None:
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    check(causal, operands, sizes=[n for n in SIZES if n[2]])
+
+
+def test_expressions_of_indices() -> None:
+    def alibi(q: Any, k: Any, v: Any) -> Any:
+        i = torch.arange(q.shape[2])[:, None]
+        j = torch.arange(k.shape[2])[None]
+        scores = torch.tanh(q @ k.transpose(-1, -2) / 5) * 5 - 0.1 * (i - j).abs()
+        return torch.softmax(scores.masked_fill((i - j).abs() > 40, -1e9), -1) @ v
+
+    check(alibi, operands)
+
+
+@pytest.mark.parametrize("shared", [2, 4])
+def test_shared_heads(shared: int) -> None:
+    """Keys of several heads, or of all: rows are then the queries of them all, also with a mask
+    and with what depends on the head."""
+
+    def grouped(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    def slopes(q: Any, k: Any, v: Any) -> Any:
+        k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
+        far = (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])[None]).abs()
+        slope = torch.arange(1, 5)[:, None, None] * 0.1
+        x = torch.softmax(q @ k.transpose(-1, -2) - slope * far, -1)
+        return torch.relu(x @ v) + q[..., :1]
+
+    def make(b: int, s: int, t: int) -> Args:
+        return operands(b, s, t, heads=4, shared=shared)
+
+    check(grouped, make)
+    check(causal, make, sizes=[n for n in SIZES if n[2]])
+    check(slopes, make)
+
+
+def test_one_head() -> None:
+    """A head that is one keeps its dimension."""
+
+    def heads(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.reshape(*x.shape[:2], 1, -1).transpose(1, 2) for x in (q, k, v))
+        return attend(q, k, v).transpose(1, 2).flatten(2)
+
+    def make(b: int, s: int, t: int) -> Args:
+        return tensor(b, s, 48), tensor(b, t, 48, seed=1), tensor(b, t, 60, seed=2)
+
+    few = [n for n in SIZES if all(n)]
+    check(heads, make, ({0: "b", 1: "s"}, {0: "b", 1: "t"}, {0: "b", 1: "t"}), sizes=few)
+
+
+def test_heads_side_by_side() -> None:
+    """Projections as models have them: heads lie side by side in a row, results too."""
+
+    def heads(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.reshape(*x.shape[:2], 3, -1).transpose(1, 2) for x in (q, k, v))
+        return attend(q, k, v).transpose(1, 2).flatten(2)
+
+    def make(b: int, s: int, t: int) -> Args:
+        return tensor(b, s, 48), tensor(b, t, 48, seed=1), tensor(b, t, 60, seed=2)
+
+    few = [n for n in SIZES if all(n)]
+    check(heads, make, ({0: "b", 1: "s"}, {0: "b", 1: "t"}, {0: "b", 1: "t"}), sizes=few)
+
+
+def test_rows_that_do_not_lie_side_by_side() -> None:
+    def columns(q: Any, k: Any, v: Any) -> Any:
+        return attend(q.transpose(-1, -2), k, v)
+
+    def make(b: int, s: int, t: int) -> Args:
+        q, k, v = operands(b, s, t)
+        return q.transpose(-1, -2).contiguous(), k, v
+
+    check(columns, make, ({0: "b", 3: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"}))
+
+
+def test_epilogue() -> None:
+    def gated(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return torch.relu(attend(q, k, v) * g) + 1
+
+    def make(b: int, s: int, t: int) -> Args:
+        return (*operands(b, s, t), tensor(b, 3, s, 40, seed=3))
+
+    dims = ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"}, {0: "b", 2: "s"})
+    f = check(gated, make, dims)
+    assert f.explain().count("[map]") == 2  # what packs the operands
+
+
+def test_other_rows() -> None:
+    """Not only softmax: any maps and reductions of rows."""
+
+    def squares(q: Any, k: Any, v: Any) -> Any:
+        x = torch.relu(q @ k.transpose(-1, -2)) ** 2
+        return (x / (x.sum(-1, keepdim=True) + 1)) @ v
+
+    def two_values(q: Any, k: Any, v: Any) -> Any:
+        x = q @ k.transpose(-1, -2)
+        mean = x.mean(-1, keepdim=True)
+        return ((x - mean) * torch.rsqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-5)) @ v
+
+    some = [n for n in SIZES if n[2]]
+    check(squares, operands, tolerance=1e-4, sizes=some)
+    check(two_values, operands, tolerance=2e-4, sizes=some)
+
+
+def test_nothing_and_no_numbers() -> None:
+    """Rows that are masked wholly, infinities, NaN: as the definition has it."""
+
+    def softmax(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return torch.softmax(q @ k.transpose(-1, -2) + m, -1) @ v
+
+    def safe(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+
+    inf, nan = float("inf"), float("nan")
+
+    def make(b: int, s: int, t: int) -> Args:
+        q, k, v = operands(b, s, t)
+        m = torch.zeros(s, t)
+        m[::3] = -inf
+        m[1::3, ::2] = -inf
+        q[:, 0, 1::4] = nan
+        k[:, 1, ::9, 0] = inf
+        v[:, 2, 1::7] = inf
+        v[:, 2, 2::7, ::2] = nan
+        return q, k, v, m
+
+    dims = ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"}, {0: "s", 1: "t"})
+    sizes = ((1, 1, 1), (2, 13, 7), (1, 33, 65))
+    check(softmax, make, dims, sizes=sizes)
+    f = pliant.compile(Apply(safe), make(2, 6, 11), dynamic_shapes=(dims,))
+    masked = make(2, 6, 11)[3].isinf().all(-1)
+    assert (f(*operands(2, 6, 11), make(2, 6, 11)[3])[:, :, masked] == 0).all()
+
+
+def test_batch_invariant() -> None:
+    """A query's result does not depend on which others there are."""
+    f = check(attend, operands, numerics="batch_invariant")
+    q, k, v = operands(1, 61, 45)
+    whole = f(q, k, v)
+    for s in (1, 2, 17, 60):
+        assert torch.equal(f(q[:, :, :s].contiguous(), k, v), whole[:, :, :s])
+
+
+def test_strict() -> None:
+    f = check(attend, operands, numerics="strict", fused=0)
+    assert "[contraction" not in f.explain()
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2"])
+def test_targets(target: str) -> None:
+    check(attend, operands, target=target)
+
+
+def test_threads() -> None:
+    check(attend, operands, threads=3)
+
+
+def test_what_is_wanted_elsewhere_is_kept() -> None:
+    def weights_too(q: Any, k: Any, v: Any) -> Any:
+        w = torch.softmax(q @ k.transpose(-1, -2), -1)
+        return torch.cat((w @ v, w), -1)
+
+    def sums_too(q: Any, k: Any, v: Any) -> Any:
+        x = torch.exp(torch.tanh(q @ k.transpose(-1, -2)))
+        total = x.sum(-1, keepdim=True)
+        return torch.cat((x @ v / total, total), -1)
+
+    f = check(weights_too, operands, fused=0)
+    assert re.search(r"not in \d+: \S+ reads \S+ too", f.explain()), f.explain()
+    f = check(sums_too, operands, fused=0, tolerance=1e-4, sizes=[n for n in SIZES if n[2]])
+    assert "a value for each row is wanted elsewhere" in f.explain()
+
+
+def test_weights_keep_products_apart() -> None:
+    a, b = tensor(24, 50), tensor(50, 16)
+    f = pliant.compile(
+        Apply(lambda x: torch.softmax(x @ a, -1) @ b),
+        (tensor(3, 24),),
+        dynamic_shapes=(({0: "n"},),),
+    )
+    assert "[attention" not in f.explain()

@@ -1,0 +1,66 @@
+"""Scalars that become part of the code."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant.frontend.select import Request, import_model
+from pliant.ops.table import OPERATORS
+from pliant.opt.plain_numbers import plain_numbers
+
+
+class Scaled(nn.Module):
+    def __init__(self, *numbers: float) -> None:
+        super().__init__()
+        for k, number in enumerate(numbers):
+            self.register_buffer(f"n{k}", torch.tensor(number))
+        self.count = len(numbers)
+
+    def forward(self, x):
+        for k in range(self.count):
+            x = x * getattr(self, f"n{k}") + 1
+        return x
+
+
+def scalars_left(module: nn.Module, x: torch.Tensor) -> list[float]:
+    imported = import_model(Request(module.eval(), (x,), None, None), OPERATORS)
+    function = plain_numbers(imported.function, imported.weights)
+    return sorted(float(imported.weights[key]) for v, key in function.weights if not v.shape)
+
+
+@pytest.mark.parametrize(
+    ("number", "plain"),
+    [
+        (6.0, True), (-0.5, True), (0.0, True), (1 / 64, True), (1024.0, True),
+        (-0.0, False), (1 / 128, False), (0.1, False), (1025.0, False),
+        (float("inf"), False), (float("nan"), False),
+    ],
+)  # fmt: skip
+def test_which_are_plain(number, plain):
+    left = scalars_left(Scaled(number), torch.randn(3))
+    assert len(left) == (0 if plain else 1)
+
+
+def test_whole_numbers_stay():
+    left = scalars_left(Scaled(3), torch.arange(3))
+    assert 3.0 in left
+
+
+def test_values_are_those_of_torch():
+    x = torch.tensor([0.0, -0.0, 1.5, -7.0, 6.0, float("inf"), -float("inf"), float("nan"), 1e-45])
+    for module in (nn.ReLU6(), nn.Hardtanh(-2.5, 0.5), nn.Hardswish(), Scaled(0.5, 0.0, -3.0, 0.1)):
+        f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
+        np.testing.assert_array_equal(f(x).numpy(), module(x).numpy())
+
+
+def test_a_scalar_that_is_a_result():
+    class Both(Scaled):
+        def forward(self, x):
+            return self.n0, x * self.n0
+
+    f = pliant.compile(Both(2.0), (torch.randn(3),))
+    n, y = f(torch.ones(3))
+    assert n.item() == 2.0
+    assert y.tolist() == [2.0] * 3
