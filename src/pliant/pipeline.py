@@ -252,7 +252,7 @@ def compile_imported(
     if split.prepare is not None:
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
-    if back.cache.misses:
+    if back.cache.due:
         back.cache.trim()
     host = back.host(split.main)
     info = _function_info(imported, split, tuple(back.sites), back)

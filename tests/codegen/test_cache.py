@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -122,8 +123,14 @@ def test_entries_that_go_while_they_are_counted(
 ) -> None:
     run()
     cache = ObjectCache(folder, cap=0)
-    gone = [folder / "gone.kernel"]
-    monkeypatch.setattr(ObjectCache, "entries", lambda self: iter(gone))
+
+    class Gone:
+        name, path = "gone.kernel", str(folder / "gone.kernel")
+
+        def stat(self) -> None:
+            raise FileNotFoundError(self.path)
+
+    monkeypatch.setattr(os, "scandir", lambda path: contextlib.nullcontext([Gone()]))
     assert (cache.size(), cache.trim(), cache.clear()) == (0, 0, 0)
 
 
@@ -132,11 +139,22 @@ def test_the_cap_holds_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     for k in range(3):
         cache.put(f"old{k}", bytes(1 << 20), [])
         os.utime(folder / f"old{k}.kernel", (k, k))
+    monkeypatch.setattr("pliant.codegen.cache.SELDOM", 1)
     monkeypatch.setattr(ObjectCache.__init__, "__defaults__", (1 << 21,))
     run()
     left = {p.name for p in folder.glob("old*")}
     assert left == {"old2.kernel"}
     assert cache.size() <= 1 << 21
+
+
+def test_entries_are_looked_at_once_in_a_while(folder: Path) -> None:
+    cache = ObjectCache(folder)
+    due = 0
+    for k in range(2000):
+        cache.due = False
+        cache.put(f"key{k}", b"", [])
+        due += cache.due
+    assert 1 <= due <= 30
 
 
 def test_processes_that_compile_at_once(folder: Path) -> None:

@@ -14,13 +14,15 @@ import json
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 CAP: Final = 1 << 30  # bytes kept; the least recently used go first
 ABANDONED: Final = 60  # seconds after which a temporary file has no writer
-
+SELDOM: Final = 256  # entries stored, on average, for each look at all of them
+SUFFIX: Final = ".kernel"
 
 COMPILER: Final = ("codegen", "schedule", "lower", "loop", "ir", "sym")  # what shapes an object
 
@@ -37,11 +39,13 @@ def compiler_digest() -> str:
 
 
 class ObjectCache:
-    """A folder of entries (bytes and a JSON value). `folder` None switches it off."""
+    """A folder of entries (bytes and a JSON value). `folder` None switches it off. It is `due` for
+    a `trim` once in a while: to look at all entries takes as long as there are many."""
 
     def __init__(self, folder: Path | None, cap: int = CAP) -> None:
         self.folder, self.cap = folder, cap
         self.hits = self.misses = 0
+        self.due = False
         self.problem = ""
 
     def get(self, key: str) -> tuple[bytes, Any] | None:
@@ -78,6 +82,7 @@ class ObjectCache:
                 with os.fdopen(fd, "wb") as f:
                     f.write(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
                 os.replace(name, self._path(key))
+                self.due = self.due or zlib.crc32(key.encode()) % SELDOM == 0
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
@@ -98,11 +103,12 @@ class ObjectCache:
     def _note(self, error: OSError) -> None:
         self.problem = f"kernels are not cached: {self.folder}: {error.strerror or error}"
 
-    def entries(self) -> Iterator[Path]:
-        if self.folder is not None and self.folder.is_dir():
-            yield from sorted(self.folder.glob("*.kernel"))
+    def entries(self) -> list[Path]:
+        """Where they are, by name."""
+        return sorted(Path(path) for _, _, path in self._found())
 
     def size(self) -> int:
+        """Bytes of all entries."""
         return sum(size for _, size, _ in self._found())
 
     def trim(self) -> int:
@@ -114,27 +120,32 @@ class ObjectCache:
             if total <= self.cap:
                 break
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 gone += 1
             total -= size
+        self.due = False
         return gone
 
     def clear(self) -> int:
         """Remove everything; how many entries went."""
         self._remove_abandoned()
         gone = 0
-        for path in list(self.entries()):
+        for path in self.entries():
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
                 gone += 1
         return gone
 
-    def _found(self) -> Iterator[tuple[float, int, Path]]:
+    def _found(self) -> Iterator[tuple[float, int, str]]:
         """Age, size and path of each entry. Another process may remove them meanwhile."""
-        for path in self.entries():
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                yield status.st_mtime, status.st_size, path
+        if self.folder is None or not self.folder.is_dir():
+            return
+        with os.scandir(self.folder) as inside:
+            for entry in inside:
+                if entry.name.endswith(SUFFIX):
+                    with contextlib.suppress(OSError):
+                        status = entry.stat()
+                        yield status.st_mtime, status.st_size, entry.path
 
     def _remove_abandoned(self) -> None:
         """Remove what a killed process left half-written."""
@@ -146,4 +157,4 @@ class ObjectCache:
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None
-        return self.folder / f"{key}.kernel"
+        return self.folder / f"{key}{SUFFIX}"
