@@ -285,3 +285,47 @@ def test_weights_keep_products_apart() -> None:
         dynamic_shapes=(({0: "n"},),),
     )
     assert "[attention" not in f.explain()
+
+
+@pytest.mark.parametrize("queries", [1, 7, 14, 15])
+@pytest.mark.parametrize("heads", [1, 4], ids=["own keys", "shared keys"])
+def test_queries_of_a_constant_number(queries: int, heads: int) -> None:
+    def grouped(q: Any, k: Any, v: Any) -> Any:
+        k, v = (x.expand(-1, heads, -1, -1) for x in (k, v))
+        return torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v
+
+    def make(s: int) -> Args:
+        return torch.randn(2, heads, queries, 16), torch.randn(2, 1, s, 16), torch.randn(2, 1, s, 9)
+
+    f = pliant.compile(Apply(grouped), make(20), dynamic_shapes=(({}, {2: "s"}, {2: "s"}),))
+    for s in (1, 2, 31, 33, 1000):
+        args = make(s)
+        torch.testing.assert_close(f(*args), grouped(*args), rtol=1e-4, atol=1e-5)
+
+
+STAYS_APART: dict[str, Any] = {
+    "made again": lambda a, m: torch.where(m[:, :1] < 0, torch.zeros(()), a.softmax(-1)),
+    "no numbers": lambda a, m: torch.nan_to_num((a + m).softmax(-1)),
+    "scaled": lambda a, m: a.softmax(-1) * 2 + m,
+}
+
+
+@pytest.mark.parametrize("case", STAYS_APART)
+def test_weights_that_are_made_of_others(case: str) -> None:
+    def attend_so(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return STAYS_APART[case](q @ k.transpose(-1, -2), m) @ v
+
+    def make(t: int, s: int) -> Args:
+        return (*(torch.randn(2, n, 8) for n in (t, s, s)), torch.randn(t, s))
+
+    shapes = ({1: "t"}, {1: "s"}, {1: "s"}, {0: "t", 1: "s"})
+    f = pliant.compile(Apply(attend_so), make(20, 30), dynamic_shapes=(shapes,))
+    for t, s in ((1, 1), (17, 3), (40, 33), (5, 100)):
+        args = make(t, s)
+        torch.testing.assert_close(f(*args), attend_so(*args), rtol=1e-4, atol=1e-5)
+
+
+def test_a_few_keys() -> None:
+    q, k, v = torch.randn(2, 20, 8), torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    f = pliant.compile(Apply(attend), (q, k, v), dynamic_shapes=(({1: "t"}, {}, {}),))
+    torch.testing.assert_close(f(q, k, v), attend(q, k, v), rtol=1e-4, atol=1e-5)

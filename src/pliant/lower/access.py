@@ -21,6 +21,7 @@ Kind = Literal[
     "copy", "map", "contraction", "reduction", "in order", "scan", "scatter", "opaque", "part"
 ]
 
+DEAR: Final = 8  # operations from which a value that several read is kept rather than made again
 ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
 
 

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pliant.ir.expr import Expr, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.lower.access import ROW_COMBINERS, bare_name, classify
+from pliant.lower.access import DEAR, ROW_COMBINERS, bare_name, classify, cost_of
 from pliant.lower.pack import Plan
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int
+
+FEW: Final = 32  # elements of rows that fit into registers: nothing is gained by keeping them near
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ def _attention(
         raise _ApartError("there is but one row or column")
     if one.group > 1 or two.group > 1:
         raise _ApartError("factors are multiplied in groups")
+    if one.gather and not isinstance(one.a_side, Load):
+        raise _ApartError("the rows of its first operand are made when they are copied")
+    keys = next(a.extent for a in scores.axes if a.var == one.n[0])
+    if keys.is_const and keys.value < FEW:
+        raise _ApartError(f"rows between them have {keys} elements")
     axes = [a.var for a in scores.axes]
     names = [bare_name(i) or "" for i in operand.indices]
     column = axes.index(one.n[0])
@@ -107,6 +115,7 @@ def _attention(
     if ([there[x] for x in one.m], [there[x] for x in one.batch]) != ([*two.m], [*two.batch]):
         raise _ApartError("the products have other rows")
     between = _between(s, readers, column, first, last)
+    _check_kept(s, between, scores.shape, operand.source.name)
     rows = tuple(n for d, n in enumerate(names) if d != column)
     return Attention((first, *between, last), rows)
 
@@ -128,6 +137,22 @@ def _between(
         if name in s.results:
             raise _ApartError(f"{name} is a result")
     return [n for n in inside if n != first]
+
+
+def _check_kept(s: Stages, between: list[str], shape: tuple[Int, ...], weights: str) -> None:
+    """Of what has columns and needs its row's reductions, only the last product's operand is kept;
+    the rest is computed where it is read, which must be cheap."""
+    late = set[str]()
+    read = [x for name in between for x in s.stages[name].inputs]
+    for name in between:
+        tensor = s.stages[name].tensor
+        assert isinstance(tensor, Compute)
+        if not tensor.reduce_axes and late.isdisjoint(s.stages[name].inputs):
+            continue
+        late.add(name)
+        wide = not tensor.reduce_axes and tensor.shape == shape
+        if wide and name != weights and read.count(name) > 1 and cost_of(tensor.body) >= DEAR:
+            raise _ApartError(f"{name} between them would have to be kept too")
 
 
 def _has_columns(

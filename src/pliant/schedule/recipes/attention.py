@@ -64,13 +64,9 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     batch, rows = two.outside, two.loops[ROWS]
     reduced = [two.loops[x] for x in (POSITIONS, DEPTH) if x in two.loops]
     total, length = p.loop(rows).extent, p.loop(reduced[-1]).extent
-    even = ceildiv(total, maximum(ceildiv(total, mm.rows), 1))
-    p = p.name_size("tile_rows", minimum(maximum(even, 1), mm.rows))
-    height = var("tile_rows")
-    tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)
-    p = p.name_size("block_rows", height * tiles)
-    work = var("block_rows") * length * p.loop(two.loops[COLS]).extent // 4
-    p = p.split(rows, var("block_rows"), tail="clip")
+    p, height, block_rows = _heights(p, total, length, mm.rows)
+    work = block_rows * length * p.loop(two.loops[COLS]).extent // 4
+    p = p.split(rows, block_rows, tail="clip")
     block, here = p.made
     p, lower = _tiles(p, here, two.loops[COLS], height, mm)
     p = p.reorder(*batch, block, lower.panel, lower.tile, lower.row, lower.column, *reduced)
@@ -117,6 +113,18 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = p.tensorize(row_of_first, mm.named(missing=above.missing, whole=True))
     p = p.decompose_reduction(last, below.position)
     return p.tensorize(lower.row, mm.named(missing=below.missing, whole=True))
+
+
+def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, Int, Int]:
+    """The rows of a tile and of a block, of `total` rows of a `length`. Few rows are one block."""
+    height = minimum(maximum(ceildiv(total, maximum(ceildiv(total, most), 1)), 1), most)
+    if total.is_const:
+        return p, height, ceildiv(total, height) * height
+    p = p.name_size("tile_rows", height)
+    height = var("tile_rows")
+    tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)
+    p = p.name_size("block_rows", height * tiles)
+    return p, height, var("block_rows")
 
 
 class _Parts:

@@ -20,7 +20,7 @@ from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import offset_of
-from pliant.lower.access import cost_of
+from pliant.lower.access import DEAR, cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
@@ -30,7 +30,6 @@ from pliant.sym.expr import Int, as_int, maximum
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
 UNROLLS: Final = 8  # at most
-DEAR: Final = 8
 AHEAD: Final = 8 << 10  # bytes between what a pass reads and what it asks for, at least
 
 
