@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         gone = cache.clear() if options.action == "clear" else cache.trim()
         message(f"{gone} entries removed")
     print(f"folder   {cache.folder}")
-    print(f"entries  {sum(1 for _ in cache.entries())}")
+    print(f"entries  {len(cache.entries())}")
     print(f"size     {file_size(cache.size())} of {file_size(cache.cap)}")
     print(f"writable {cache.probe() or 'yes'}")
     return 0

@@ -132,7 +132,7 @@ def _cache() -> str:
     cache = _compiler("codegen.cache").ObjectCache(settings().cache_dir)
     if cache.folder is None:
         return "off (PLIANT_CACHE_DIR=off)"
-    count = sum(1 for _ in cache.entries())
+    count = len(cache.entries())
     state = cache.probe() or "writable"
     return f"{cache.folder}: {count} entries, {file_size(cache.size())}, {state}"
 

@@ -25,7 +25,7 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.lower.groups import Group
-from pliant.lower.layout import Gap, Order, strides_of
+from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
 from pliant.sym.atoms import Atom, VarAtom, atom_names
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
@@ -121,10 +121,7 @@ def outline(
         renamed[panels], canon[names[name]] = _repacked(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
-    strides = tuple(
-        (i.label, strides_of(i.dims, orders.get(n, tuple(range(len(i.dims)))), gaps.get(n)))
-        for n, i in renamed.items()
-    )
+    strides = tuple((i.label, strides_in(n, i.dims, orders, gaps)) for n, i in renamed.items())
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),

@@ -8,13 +8,13 @@ a gap of one line after each row. Of others, which must be compact, a block of r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pliant.ir.mapping import Strides, step_along
-from pliant.ir.tensor import Compute, Opaque, OpaqueOutput
+from pliant.ir.tensor import Compute
 from pliant.loop.stmt import LINE
 from pliant.lower.contraction import Contraction, Factors
-from pliant.lower.layout import Gap, Order
+from pliant.lower.layout import Gap, Order, row_major_values
 from pliant.lower.stages import Stages
 from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
@@ -31,7 +31,7 @@ def rows_collide(c: Contraction, kind: Factors, strides: Strides, facts: Facts) 
 
 
 def gap_for(
-    c: Contraction, depth: Int, s: Stages, order: Order, compact: Collection[str]
+    c: Contraction, depth: Int, s: Stages, orders: Mapping[str, Order], compact: Collection[str]
 ) -> Gap | None:
     """The gap after each row, of `depth` elements, of the first operand; None where it has no such
     rows in memory, or must be compact."""
@@ -39,7 +39,7 @@ def gap_for(
     if source.name in compact or source.name not in s.stages:
         return None
     row = as_int(1)
-    for dims, dim in enumerate(reversed(order), 1):
+    for dims, dim in enumerate(reversed(orders.get(source.name, ())), 1):
         row = row * source.shape[dim]
         if s.facts.equal(row, depth):
             return Gap(dims, LINE // source.dtype.bytes)
@@ -49,13 +49,8 @@ def gap_for(
 def compact_values(s: Stages, constants: Collection[str]) -> set[str]:
     """What is stored without gaps: results, what is computed when the function is compiled, and
     what hand-written programs read and write."""
-    found = {*s.results, *constants}
-    for name, stage in s.stages.items():
-        if isinstance(stage.tensor, Opaque | OpaqueOutput):
-            found |= {name, *stage.inputs}
-        elif not isinstance(stage.tensor, Compute):
-            found.add(name)
-    return found
+    others = (n for n, stage in s.stages.items() if not isinstance(stage.tensor, Compute))
+    return {*row_major_values(s), *constants, *others}
 
 
 def gaps_before(s: Stages) -> dict[str, Gap]:

@@ -31,10 +31,7 @@ ONE_PASS: Final = 256  # columns for which the rows of a product are gathered on
 def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     """The order of dimensions, outermost first, of every stage's value; parameters, weights and
     results are row-major. `wishes` are orders that earlier passes want of some stages."""
-    fixed = set(s.results)
-    for stage in s.stages.values():
-        if isinstance(stage.tensor, Opaque):  # a program was written for row-major operands
-            fixed.update(stage.inputs)
+    fixed = row_major_values(s)
     constants = constant_values(s)
     orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
     readers = readers_of(s)
@@ -160,6 +157,13 @@ def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
     return None
 
 
+def row_major_values(s: Stages) -> set[str]:
+    """Results, and what programs read that were written for row-major operands."""
+    read = (x for stage in s.stages.values() if isinstance(stage.tensor, Opaque)
+            for x in stage.inputs)  # fmt: skip
+    return {*s.results, *read}
+
+
 @dataclass(frozen=True)
 class Gap:
     """So many `elements` lie free after each row, which is the last `dims` dimensions in memory."""
@@ -171,6 +175,13 @@ class Gap:
 def strides_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> tuple[Int, ...]:
     """Strides of a tensor whose dimensions lie in `order`, one after another but for the gap."""
     return _steps(shape, order, gap)[0]
+
+
+def strides_in(
+    name: str, shape: tuple[Int, ...], orders: Mapping[str, Order], gaps: Mapping[str, Gap]
+) -> tuple[Int, ...]:
+    """Strides of a value by what was decided of it; of others they are row-major."""
+    return strides_of(shape, orders.get(name, tuple(range(len(shape)))), gaps.get(name))
 
 
 def room_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> Int:

@@ -47,7 +47,7 @@ from pliant.lower.contraction import (
 )
 from pliant.lower.gaps import compact_values, gap_for, rows_collide
 from pliant.lower.inline_copies import simplify_indices, through
-from pliant.lower.layout import Gap, Order, strides_of
+from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
@@ -157,15 +157,12 @@ def pack_contractions(
             )  # fmt: skip
             c, kind, plan = _planned(tensor, place, factors)
             if not plan.gather and rows_collide(c, kind, strides, s.facts):
-                source = c.a.source.name
-                gap = None
-                if source not in gaps:
-                    (depth,) = (a.extent for a in tensor.reduce_axes if a.var == plan.inner)
-                    gap = gap_for(c, depth, s, orders.get(source, ()), compact)
+                (depth,) = (a.extent for a in tensor.reduce_axes if a.var == plan.inner)
+                gap = gap_for(c, depth, s, orders, {*compact, *gaps})
                 if gap is None:
                     plan = replace(plan, gather=True)
                 else:
-                    gaps[source] = gap
+                    gaps[c.a.source.name] = gap
             panel = _panel(tensor, c, plan, s.facts, columns)
             packed = made.get(panel)
             if packed is None:
@@ -292,8 +289,7 @@ def _is_gathered(tensor: Compute, c: Contraction) -> bool:
 def _strides(
     orders: Mapping[str, Order], gaps: Mapping[str, Gap], source: Tensor
 ) -> tuple[Int, ...]:
-    order = orders.get(source.name, tuple(range(len(source.shape))))
-    return strides_of(source.shape, order, gaps.get(source.name))
+    return strides_in(source.name, source.shape, orders, gaps)
 
 
 def _rewritten(tensor: Compute, plan: Plan, packed: Input, columns: int) -> Compute:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pliant.ir.einsum import names_in
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import transform
 from pliant.ir.tensor import Compute, Input, all_of, own_nodes
@@ -78,17 +79,13 @@ def _scaled(s: Stages, side: Expr, reduced: set[str]) -> tuple[Load, Load, Binar
         if value.source.name not in s.stages:
             continue
         loads = [x for x in own_nodes(scale) if isinstance(x, Load)]
-        if not loads or len(loads) > 1 or not isinstance(scale, Load):
+        if not isinstance(scale, Load) or len(loads) > 1:
             continue
         moved = substitute(scale, where)
-        if reduced & _names(moved):
+        if reduced & names_in(moved):
             continue
         return side, Load(value.source, side.indices), Binary(body.op, value, moved)
     return None
-
-
-def _names(x: Expr) -> set[str]:
-    return {n for y in own_nodes(x) if isinstance(y, Index) for n in y.int_.names}
 
 
 def _apart(

@@ -91,20 +91,23 @@ def row_tiles(p: Program, rows: LoopRef, most: IntLike, tiles: IntLike) -> tuple
     """The loop over rows split into tiles of at most `most`, which are all about as high, and so
     many `tiles` taken together in blocks, which share what they read. Of 16 rows are made two
     tiles of 8, not of 14 and 2. A height that is known only at run time gets a name."""
-    total = p.loop(rows).extent
-    even = ceildiv(total, maximum(ceildiv(total, most), 1))
-    height = minimum(maximum(even, 1), most)
-    least, greatest = p.facts.bounds(p.decided(height))
-    if least is None or least != greatest:
-        name = p.names().variable("tile_rows")
-        p, height = p.name_size(name, height), var(name)
-    elif not p.decided(height).is_const:
-        height = as_int(least)
+    p, height = tile_height(p, p.loop(rows).extent, most)
     p = p.split(rows, height * tiles, tail="clip")
     block, rest = map(LoopRef, p.made)
     p = p.split(rest, height, tail="clip")
     tile, row = map(LoopRef, p.made)
     return p, RowTiles(block, tile, row, height)
+
+
+def tile_height(p: Program, total: Int, most: IntLike) -> tuple[Program, Int]:
+    """How high tiles of at most `most` are that share `total` rows out evenly."""
+    even = ceildiv(total, maximum(ceildiv(total, most), 1))
+    height = minimum(maximum(even, 1), most)
+    least, greatest = p.facts.bounds(p.decided(height))
+    if least is None or least != greatest:
+        name = p.names().variable("tile_rows")
+        return p.name_size(name, height), var(name)
+    return p, height if p.decided(height).is_const else as_int(least)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def rows_by_table(
         copy, source = p.made
         copies = (BlockRef(copy),)
         p = p.compute_at(copy, at).shrink_buffer(source)
-        p = _rows_apart(p, source, len(reduced))
+        p = rows_apart(p, source, len(reduced))
         if len(reduced) > 1:
             p = p.fuse(*reduced)
             along = LoopRef(p.made[0])
@@ -153,7 +156,7 @@ def rows_by_table(
     return p, Rows(position, along, len(p.made) > 2, copies)
 
 
-def _rows_apart(p: Program, rows: str, inner: int) -> Program:
+def rows_apart(p: Program, rows: str, inner: int) -> Program:
     """Long rows, whose elements are the last `inner` dimensions, begin a line further than two
     lines would have it: whatever their length, they do not all lie in one set of a cache."""
     memory = p.buffer(rows)

@@ -28,19 +28,25 @@ PART: Final = 16  # bytes within which neighbours are interleaved by one instruc
 
 def define(module: ModuleText, symbol: str) -> bool:
     """Have the module contain the code of an intrinsic; False where it is none of these."""
-    word, _, rest = symbol.partition("_")
-    dtype, _, lines = rest.rpartition("_")
-    if word != "transpose" or dtype not in DTYPES or not lines.isdecimal():
-        return False
-    if symbol not in module.defined:
+    found = _square(symbol)
+    if found is not None and symbol not in module.defined:
         module.defined.add(symbol)
-        module.functions.append(_text(module, symbol, DTYPES[dtype], int(lines)))
-    return True
+        module.functions.append(_text(module, symbol, *found))
+    return found is not None
 
 
 def is_square(symbol: str) -> bool:
     """Whether that is the name of such an intrinsic."""
-    return define(ModuleText(), symbol)
+    return _square(symbol) is not None
+
+
+def _square(symbol: str) -> tuple[DType, int] | None:
+    """The type and the lines of the square that a name stands for."""
+    word, _, rest = symbol.partition("_")
+    dtype, _, lines = rest.rpartition("_")
+    if word != "transpose" or dtype not in DTYPES or not lines.isdecimal():
+        return None
+    return DTYPES[dtype], int(lines)
 
 
 def _text(module: ModuleText, symbol: str, dtype: DType, n: int) -> str:

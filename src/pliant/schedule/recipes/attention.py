@@ -26,7 +26,7 @@ from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.lower.pack import Plan
-from pliant.schedule.arrange import Arranged, Rows, arrange, rows_by_table
+from pliant.schedule.arrange import Arranged, Rows, arrange, rows_apart, rows_by_table, tile_height
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import LARGE, grain, inline_maps
@@ -96,8 +96,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
         for name in p.allocated:
             p = p.shrink_buffer(name)
         p = in_vectors(p, p.innermost(row), lanes, LARGE)
-    # Rows begin in different sets of the first-level cache, so that a tile's fit into it.
-    p = p.storage_align(parts.weights, p.buffer(parts.weights).rank - 2, 2 * lanes, lanes)
+    p = rows_apart(p, parts.weights, 1)
 
     # The rows of the operands, epilogues in vectors, tasks for threads, the micro-kernel.
     for name in (scores, *outputs):
@@ -117,11 +116,9 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
 
 def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, Int, Int]:
     """The rows of a tile and of a block, of `total` rows of a `length`. Few rows are one block."""
-    height = minimum(maximum(ceildiv(total, maximum(ceildiv(total, most), 1)), 1), most)
+    p, height = tile_height(p, total, most)
     if total.is_const:
         return p, height, ceildiv(total, height) * height
-    p = p.name_size("tile_rows", height)
-    height = var("tile_rows")
     tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)
     p = p.name_size("block_rows", height * tiles)
     return p, height, var("block_rows")

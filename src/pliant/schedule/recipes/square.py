@@ -10,6 +10,7 @@ comes to memory.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from pliant.base.dtypes import DTYPES, DType
@@ -31,6 +32,7 @@ def square_name(dtype: DType, lines: int) -> str:
     return f"transpose_{dtype}_{lines}"
 
 
+@cache
 def squares(lanes: int) -> tuple[Intrinsic, ...]:
     """The intrinsics for such a processor."""
     types = DTYPES.values()
