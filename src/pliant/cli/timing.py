@@ -1,4 +1,4 @@
-"""Interleaved timing: A B A B …, so that what disturbs the machine disturbs all of them alike."""
+"""Interleaved timing: A B B A A B …, so that what disturbs the machine disturbs all of them alike."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def interleave(
 ) -> dict[str, Times]:
     """Time each call `runs` times, taking turns; fewer (3 at least) after `limit` seconds.
 
-    Before a short call is timed it runs once untimed: it finds its own data in the caches, and the
+    Every other round goes backwards: a call finds in the caches what the one before it left there,
+    and none should always have the same one before it. Before a short call is timed it runs once untimed: it finds its own data in the caches, and the
     threads that another runtime leaves spinning for a while have gone to sleep.
     """
     typical = {name: _warm(call, warmup) for name, call in calls.items()}
@@ -50,7 +51,7 @@ def interleave(
     for k in range(runs):
         if k >= 3 and time.perf_counter() - begun > limit:
             break
-        for name, call in calls.items():
+        for name, call in list(calls.items())[:: 1 if k % 2 else -1]:
             if typical[name] < SHORT:
                 call()
             found[name].append(_time(call, max(1, round(BATCH / max(typical[name], 1e-7)))))

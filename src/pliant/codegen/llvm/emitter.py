@@ -15,6 +15,7 @@ from typing import Any
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import context, exprs, ints, memory, past, square
+from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
@@ -94,6 +95,7 @@ class Emitter:
         self._places: dict[str, tuple[Buffer, Place]] = {}
         self._noalias: frozenset[str] = frozenset()  # buffers that nothing else points into
         self._scopes: list[_Scope] = [_Scope()]
+        self.loops: list[Loop] = []  # counted ones around, outermost first
         self._bodies = 0
 
     # -- names -----------------------------------------------------------------------------------
@@ -155,6 +157,15 @@ class Emitter:
             yield
         finally:
             self._scopes.pop()
+
+    @contextmanager
+    def outside(self, loop: Loop) -> Iterator[None]:
+        """Code that comes before a loop whose body is being emitted."""
+        around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope()]
+        loops, self.loops = self.loops, self.loops[: self.loops.index(loop)]
+        with self.text.into(loop.before):
+            yield
+        self._scopes, self.loops = around, loops
 
     @contextmanager
     def masked(self, condition: str, *, negate: bool = False) -> Iterator[None]:
@@ -358,19 +369,24 @@ class Emitter:
         t = self.text
         head, inside, done = t.label("head"), t.label("body"), t.label("done")
         before = t.block
+        known, scopes, setup = frozenset(self._sizes), len(self._scopes), t.hole()
         t.jump(head)
         t.start(head)
         i, step = t.name("i"), t.name("n")
         latch = t.label("latch")
         t.line(f"{i} = phi i64 [ {first}, %{before} ], [ {step}, %{latch} ]")
+        loop = Loop(name, first, known, scopes, before, latch, setup, t.hole())
         t.branch(t.assign(f"icmp slt i64 {i}, {last}"), inside, done)
         t.start(inside)
         self._sizes[name] = i
+        self.loops.append(loop)
         with self.scope():
             self.statement(body)
+        self.loops.pop()
         del self._sizes[name]
         t.jump(latch)
         t.start(latch)
+        t.hole().extend(loop.last)
         t.line(f"{step} = add nsw i64 {i}, 1")
         t.jump(head)
         t.start(done)

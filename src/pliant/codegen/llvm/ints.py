@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pliant.codegen.llvm.advance import Loop, Quotient, advance, quotient_of
 from pliant.codegen.llvm.types import vector_type
 from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom, atom_names
 from pliant.sym.expr import Int
@@ -91,10 +92,30 @@ def _atom(e: Emitter, atom: Atom, lanes: int) -> str:
 
 def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
     """Floor quotient and remainder; the divisor is >= 1."""
-    kind = vector_type("i64", lanes)
+    if lanes == 1 and (found := quotient_of(e, num, den)) is not None:
+        loop, x = found
+        if x not in loop.found:
+            loop.found[x] = _advancing(e, loop, x, nonneg=e.facts.nonneg(num))
+        return loop.found[x]
     n, d = _emit(e, num, lanes), _emit(e, den, lanes)
+    return _floor(e, n, d, lanes, nonneg=e.facts.nonneg(num))
+
+
+def _advancing(e: Emitter, loop: Loop, x: Quotient, *, nonneg: bool) -> tuple[str, str]:
+    with e.outside(loop):
+        n, d = _emit(e, x.rest, 1), _emit(e, x.den, 1)
+        n = e.text.assign(f"add nsw i64 {n}, {loop.first}")
+        # Before a loop that is not run a size may be 0.
+        d = e.text.intrinsic("llvm.umax.i64", "i64", [("i64", d), ("i64", "1")])
+        q, r = _floor(e, n, d, 1, nonneg=nonneg)
+    return advance(e.text, loop, q, r, d)
+
+
+def _floor(e: Emitter, n: str, d: str, lanes: int, *, nonneg: bool) -> tuple[str, str]:
+    """Floor quotient and remainder of values; `nonneg`: the dividend is not below 0."""
+    kind = vector_type("i64", lanes)
     t = e.text
-    if e.facts.nonneg(num):
+    if nonneg:
         return t.assign(f"udiv {kind} {n}, {d}"), t.assign(f"urem {kind} {n}, {d}")
     zero = "0" if lanes == 1 else "zeroinitializer"
     q, r = t.assign(f"sdiv {kind} {n}, {d}"), t.assign(f"srem {kind} {n}, {d}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+Lines = list["str | Lines"]  # holes are lists of lines
 
 
 @dataclass
@@ -32,10 +36,23 @@ class FunctionText:
 
     def __init__(self, module: ModuleText) -> None:
         self.module = module
-        self._lines: list[str] = []
+        self._lines: Lines = []
         self._entry: list[str] = []  # allocas, in the entry block so that they are promoted
         self._count = 0
         self.block = "entry"
+
+    def hole(self) -> Lines:
+        """A place here for instructions that become known later (`into`, or whole lines)."""
+        lines: Lines = []
+        self._lines.append(lines)
+        return lines
+
+    @contextmanager
+    def into(self, hole: Lines) -> Iterator[None]:
+        """Instructions, and no blocks, go to the end of a hole."""
+        here, self._lines = self._lines, hole
+        yield
+        self._lines = here
 
     def name(self, hint: str = "v") -> str:
         self._count += 1
@@ -87,4 +104,12 @@ class FunctionText:
 
     def render(self, header: str) -> str:
         """The whole function; the entry block holds the allocas and falls into the body."""
-        return "\n".join([f"{header} {{", "entry:", *self._entry, *self._lines, "}"])
+        return "\n".join([f"{header} {{", "entry:", *self._entry, *_flat(self._lines), "}"])
+
+
+def _flat(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _flat(line)

@@ -1,0 +1,80 @@
+"""Quotients by run-time sizes advance with the loops around them: no division in an iteration."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from pliant.codegen.build import kernel_text
+from pliant.codegen.llvm.target import target
+from pliant.loop.parser import parse_function
+from tests.schedule.native import native
+
+DIGITS = """
+@loop
+def digits(x: f32["n", "m + 1"], y: f32["n*m + s"], n: i64, m: i64, s: i64):
+    for i in KIND(n*m + s):
+        with block("y", S(i, n*m + s)) as a:
+            y[a] = select(s <= a, x[(a - s)//m, (a - s)%m], 7.0)
+"""
+
+INNER = """
+@loop
+def inner(x: f32["n", "m + 1"], y: f32["k", "n*m"], n: i64, m: i64, k: i64):
+    for i in grid(k):
+        for j in grid(n*m):
+            with block("y", S(i, k), S(j, n*m)) as (b, a):
+                y[b, a] = x[(a + b)//m%n, (a + b)%m] + x[a//m, a%m]
+"""
+
+SIZES = [(1, 1, 0), (3, 5, 2), (5, 1, 1), (1, 7, 3), (4, 4, 9), (0, 3, 2), (3, 0, 2), (0, 0, 0)]
+
+
+def rows(n: int, m: int) -> np.ndarray:
+    """One element more in each, so that where an element lies takes both digits."""
+    return np.arange(n * (m + 1), dtype=np.float32).reshape(n, m + 1)
+
+
+def divisions(text: str) -> int:
+    return len(re.findall(r"= [us](?:div|rem) ", text))
+
+
+@pytest.mark.parametrize("kind", ["grid", "parallel"])
+def test_values(kind: str) -> None:
+    """Also dividends below zero, and sizes of 0 where the loop does not run or nothing is read."""
+    f = parse_function(DIGITS.replace("KIND", kind))
+    for n, m, s in SIZES:
+        x = rows(n, m)
+        y = np.zeros(n * m + s, dtype=np.float32)
+        native(f, [x, y], {"n": n, "m": m, "s": s})
+        np.testing.assert_array_equal(y, np.concatenate([np.full(s, 7, np.float32), x[:, :m].ravel()]))
+
+
+def test_two_loops() -> None:
+    f = parse_function(INNER)
+    for n, m, k in [(3, 5, 2), (5, 1, 4), (1, 7, 3), (4, 4, 1), (0, 3, 2), (3, 0, 2), (2, 3, 0)]:
+        x = rows(n, m)
+        y = np.zeros((k, n * m), dtype=np.float32)
+        native(f, [x, y], {"n": n, "m": m, "k": k})
+        flat = x[:, :m].ravel()
+        for b in range(k):
+            np.testing.assert_array_equal(y[b], np.roll(flat, -b) + flat)
+
+
+def test_divided_before_the_loop() -> None:
+    """Both quotients of an iteration are divided where the inner loop begins."""
+    text, _ = kernel_text(parse_function(INNER), target("x86-64"))
+    start = text.index("phi i64", text.index("phi i64") + 1)  # the inner loop's
+    assert divisions(text[:start]) >= 4
+    assert divisions(text[start:]) <= 2  # by n, of the quotient
+
+
+def test_constant_divisors_stay() -> None:
+    """LLVM multiplies there."""
+    source = INNER.replace("m: i64, ", "").replace('"m + 1"', "13")
+    source = re.sub(r"\bm\b", "12", source)
+    text, _ = kernel_text(parse_function(source), target("x86-64"))
+    start = text.index("phi i64", text.index("phi i64") + 1)
+    assert divisions(text[start:]) >= 2
