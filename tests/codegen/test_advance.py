@@ -49,7 +49,8 @@ def test_values(kind: str) -> None:
         x = rows(n, m)
         y = np.zeros(n * m + s, dtype=np.float32)
         native(f, [x, y], {"n": n, "m": m, "s": s})
-        np.testing.assert_array_equal(y, np.concatenate([np.full(s, 7, np.float32), x[:, :m].ravel()]))
+        expected = np.concatenate([np.full(s, 7, np.float32), x[:, :m].ravel()])
+        np.testing.assert_array_equal(y, expected)
 
 
 def test_two_loops() -> None:

@@ -1,4 +1,4 @@
-"""Interleaved timing: A B B A A B …, so that what disturbs the machine disturbs all of them alike."""
+"""Interleaved timing, A B B A A B …: what disturbs the machine disturbs all of them alike."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def interleave(
     """Time each call `runs` times, taking turns; fewer (3 at least) after `limit` seconds.
 
     Every other round goes backwards: a call finds in the caches what the one before it left there,
-    and none should always have the same one before it. Before a short call is timed it runs once untimed: it finds its own data in the caches, and the
-    threads that another runtime leaves spinning for a while have gone to sleep.
+    and none should always have the same one before it. Before a short call is timed it runs once
+    untimed: it finds its own data there, and the threads that another runtime leaves spinning for a
+    while have gone to sleep.
     """
     typical = {name: _warm(call, warmup) for name, call in calls.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
