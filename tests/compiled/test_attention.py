@@ -104,6 +104,20 @@ def test_causal() -> None:
     check(causal, operands, sizes=[n for n in SIZES if n[2]])
 
 
+def test_what_is_masked_for_a_whole_block_is_not_computed() -> None:
+    """Scores that a condition on places leaves out, before and after those of a block."""
+
+    def near(q: Any, k: Any, v: Any) -> Any:
+        i = torch.arange(q.shape[2])[:, None]
+        j = torch.arange(k.shape[2])[None]
+        seen = (i - j <= 20) & (j - 2 * i <= 9)
+        scores = torch.where(seen, q @ k.transpose(-1, -2), -1e9)
+        return torch.softmax(scores, -1) @ v
+
+    check(near, operands, sizes=(*SIZES, (1, 400, 300), (1, 70, 900)))
+    check(near, lambda *n: operands(*n, shared=3), sizes=(*FEW, (1, 200, 300)))
+
+
 def test_expressions_of_indices() -> None:
     def alibi(q: Any, k: Any, v: Any) -> Any:
         i = torch.arange(q.shape[2])[:, None]
