@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import f32, i32
 from pliant.ir.expr import Select
 from pliant.loop.lower_pipeline import pipeline_of
 from pliant.loop.regions import accesses
@@ -201,15 +201,14 @@ def software_pipeline(draw: Draw, p: Program) -> list[Move]:
     before: list[Move] = []
     if not found or draw(st.booleans()):
         pairs = [
-            (maker, loop)
-            for _, maker, reader in _handed_on(p)
+            (b.name, maker, loop)
+            for b, maker, reader in _handed_on(p)
             for loop in p.loops(reader)
             if loop not in p.loops(maker)
         ]
         if not pairs:
             return []
-        maker, loop = draw(st.sampled_from(pairs))
-        (memory,) = p.written(maker)[:1]
+        memory, maker, loop = draw(st.sampled_from(pairs))
         before = [_move("compute_at", maker, loop), _move("shrink_buffer", memory)]
         found = [(loop, dict(parts).get(loop, 1) + 1)]
     loop, count = draw(st.sampled_from(found))
@@ -263,6 +262,13 @@ def _vectors(draw: Draw, p: Program, blocks: list[str]) -> tuple[str, list[Move]
     loop = draw(st.sampled_from(inside))
     lanes = p.names().variable(f"{loop}_1")
     return lanes, [_move("split", loop, 4, tail="peel"), _move("vectorize", lanes)]
+
+
+def sum_apart(draw: Draw, p: Program) -> list[Move]:
+    """A reduction of integers."""
+    blocks = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
+    found = [s.name for s in blocks if any(b.dtype is i32 for b in _written(p, s))]
+    return [_move("sum_apart", draw(st.sampled_from(found)))] if found else []
 
 
 def tensorize(draw: Draw, p: Program) -> list[Move]:
@@ -321,6 +327,7 @@ LEADS: Final = {
         software_pipeline,
         store_in,
         stream,
+        sum_apart,
         tensorize,
         unannotate,
     )

@@ -38,7 +38,7 @@ MOST = 3  # dims of a tensor
 
 KINDS = (
     "elementwise", "reduction", "product", "convolution", "stencil", "window", "running", "gather",
-    "moved", "scattered", "masked", "whole",
+    "moved", "scattered", "masked", "whole", "whole",
 )  # fmt: skip
 PRODUCTS = ("product", "convolution")
 
@@ -252,16 +252,23 @@ class _Maker:
         return compute(found.shape, lambda *i: select(found[i], 1.0, -1.0), name)
 
     def whole(self, name: str) -> Tensor:
-        """Sums, or the greatest, of products of bytes; as floats again, or not."""
+        """Sums, or the greatest, of products of bytes, perhaps less a zero point; as floats again,
+        or not."""
         rows, depth = self.dim(), self.dim()
         a = placeholder("bytes_" + _shape_name((rows, depth)), (rows, depth), u8)
         b = placeholder("small_" + _shape_name((depth,)), (depth,), i8)
-        combiner = self.one("sum", "max", "argmax")
-        total = compute(
-            (rows,),
-            lambda i: reduce(combiner, (depth,), lambda r: a[i, r].cast(i32) * b[r].cast(i32)),
-            name,
-        )
+        zero = placeholder("zero_" + _shape_name((rows,)), (rows,), u8)
+        combiner = self.one("sum", "sum", "sum", "max", "argmax")
+        offset = self.one(True, True, False)
+
+        def body(i: Int) -> Expr:
+            def term(r: Int) -> Expr:
+                left = a[i, r].cast(i32)
+                return (left - zero[i].cast(i32) if offset else left) * b[r].cast(i32)
+
+            return reduce(combiner, (depth,), term)
+
+        total = compute((rows,), body, name)
         if self.one(True, False):
             return total
         self.stages.append(total)

@@ -12,8 +12,10 @@ from bench.kernel_calls import Kernel
 from pliant.base.dtypes import f32, i32, u8
 from pliant.codegen.build import target_matmuls
 from pliant.codegen.llvm.target import target
+from pliant.ir.expr import Expr
 from pliant.ir.tensor import compute, placeholder, reduce
 from pliant.loop.from_tensor import unscheduled
+from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Function, Invoke, Store, buffer, for_, statements
 from pliant.schedule.auto_tensorize import auto_tensorize, mappings_to
 from pliant.schedule.errors import SchedulingError
@@ -21,7 +23,7 @@ from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
-from pliant.sym.expr import IntLike, var
+from pliant.sym.expr import Int, IntLike, var
 from tests.schedule.programs import same
 from tests.schedule.workloads import (
     BF16,
@@ -142,10 +144,6 @@ def test_all_mappings_are_ranked() -> None:
             "it has cast of type u8 where the intrinsic converts i8",
         ),
         (WORKLOADS["a b -> c"], F32, lanes(4), "no iterator indexes c and x and y"),
-        (
-            WORKLOADS["a b -> c"], F32, product_tile("tile", F32, 4, 4, 2),
-            "its sum of k terms is not known to be whole tiles of 2",
-        ),
     ],
 )  # fmt: skip
 def test_reasons(make: object, types: Types, intrinsic: Intrinsic, reason: str) -> None:
@@ -178,22 +176,51 @@ def test_other_reasons() -> None:
         auto_tensorize(p, "y", ["amx"])
 
 
-def test_zero_points() -> None:
-    """They are found, and must be summed apart before the product reaches an intrinsic."""
-    a, b = placeholder("a", (n, 8), u8), placeholder("b", (8, m), INT8.b)
-    z = placeholder("z", (), u8)
+def with_zero_points(kind: str, **known: int) -> Function:
+    """A product of bytes less their zero points: of a whole operand, of each row and column, or of
+    a batch's."""
+    lead: tuple[IntLike, ...] = (var("s"),) if kind == "batched" else ()
+    a, b = placeholder("a", (*lead, n, k), u8), placeholder("b", (*lead, k, m), INT8.b)
+    za, zb = placeholder("za", (n,) if kind == "each" else (), u8), placeholder("zb", (m,), INT8.b)
 
-    def term(i: object, j: object, r: object) -> object:
-        return (a[i, r].cast(i32) - z[()].cast(i32)) * b[r, j].cast(i32)
+    def element(*at: Int) -> Expr:
+        *z, i, j = at
+        zero = za[i] if kind == "each" else za[()]
 
-    y = compute((n, m), lambda i, j: reduce("sum", (8,), lambda r: term(i, j, r)), "y")  # type: ignore[arg-type,return-value]
-    tile = product_tile("tile", INT8, 4, 4, 2)
-    p = program(unscheduled("f", [y], [a, b, z], ["n", "m"]), intrinsics=[tile])
+        def term(r: Int) -> Expr:
+            right = b[(*z, r, j)].cast(i32)
+            if kind != "left":
+                right = right - zb[j].cast(i32)
+            return (a[(*z, i, r)].cast(i32) - zero.cast(i32)) * right
+
+        return reduce("sum", (k,), term)
+
+    y = compute((*lead, n, m), element, "y")
+    inputs = [a, b, za] if kind == "left" else [a, b, za, zb]
+    sizes = [*(["s"] if lead else []), "n", "m", "k"]
+    f = unscheduled("f", [y], inputs, sizes)
+    given: dict[str, IntLike] = dict(known)
+    buffers = tuple(subst(x, given) for x in f.buffers)
+    return f.replace(
+        buffers=buffers, sizes=tuple(x for x in sizes if x not in known), body=subst(f.body, given)
+    )
+
+
+@pytest.mark.parametrize("known", [{}, {"k": 7}, {"n": 5, "m": 3, "k": 8}])
+@pytest.mark.parametrize("kind", ["left", "both", "each", "batched"])
+def test_zero_points(kind: str, known: dict[str, int]) -> None:
+    """They are summed apart, and what is made of the sums is made of each tile; a sum of no whole
+    tiles is padded as well."""
+    tile = product_tile("tile", INT8, 4, 4, 4)
+    p = program(with_zero_points(kind, **known), intrinsics=[tile])
     best = mappings_to(p, "y", "tile").best
     assert best is not None
-    assert [o.zero is not None for o in best.operands] == [True, False]
-    with pytest.raises(SchedulingError, match="a has a zero point"):
-        auto_tensorize(p, "y", ["tile"])
+    assert [o.zero is not None for o in best.operands] == [True, kind != "left"]
+    q = auto_tensorize(p, "y", ["tile"])
+    assert "y_parts" in q.blocks and "y_sum" not in q.allocated
+    rank = len(p.function.sizes)
+    shapes = [x[:rank] for x in [(2, 3, 5, 7), (1, 4, 8, 9), (3, 1, 0, 2), (2, 5, 2, 0)]]
+    same(p, q, shapes, {"tile": tile.semantics})
 
 
 def cases(w: Workload, count: int = 2) -> list[tuple[int, ...]]:
@@ -218,6 +245,15 @@ def test_programs_keep_their_meaning(name: str) -> None:
     same(p, auto_tensorize(p, w.result.name, [MM.plain]), [()], meaning)
 
 
+@pytest.mark.parametrize("name", ["a b -> c", "batched a b -> cᵀ", "conv2d NHWC"])
+def test_a_single_row_of_a_constant_size(name: str) -> None:
+    """How far its rows are apart in a tile of more dimensions than the intrinsic's was not told."""
+    w = WORKLOADS[name](F32)
+    p = bare(w, **dict.fromkeys(w.sizes, 1))
+    q = auto_tensorize(p, w.result.name, [MM.plain])
+    same(p, q, [()], {MM.symbol: MM.intrinsics[0].semantics})
+
+
 SMALL = [
     ("a b -> c", BF16, product_tile("tile", BF16, 4, 4, 2), {"k": 6}),
     ("aᵀ bᵀ -> cᵀ", INT8, product_tile("tile", INT8, 4, 4, 2), {"k": 6}),
@@ -229,6 +265,31 @@ SMALL = [
     ("strided", INT8, dot("dot", INT8, 4, 2), {}),
     ("transposed, stride 2", F32, product_tile("tile", F32, 4, 4, 2), {}),
 ]
+
+
+ODD_SUMS = [
+    ("a b -> c", F32, product_tile("tile", F32, 4, 4, 2), {}),
+    ("a b -> c", BF16, product_tile("tile", BF16, 4, 4, 4), {"k": 6}),
+    ("aᵀ b -> cᵀ", INT8, product_tile("tile", INT8, 4, 4, 4), {"n": 5, "m": 3, "k": 7}),
+    ("a bᵀ -> c", INT8, dot("dot", INT8, 4, 4), {"k": 3}),
+    ("batched a bᵀ -> c", INT8, dot("dot", INT8, 4, 4), {}),
+    ("conv2d 1x1 NHWC", F32, product_tile("tile", F32, 4, 4, 3), {}),
+    ("conv1d NCW", INT8, dot("d", INT8, 4, 5), {}),
+    ("conv2d 1x1 NHWC", BF16, dot("dot", BF16, 4, 8), {"n": 3, "m": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "intrinsic", "known"), ODD_SUMS)
+def test_sums_that_are_no_whole_tiles(
+    name: str, types: Types, intrinsic: Intrinsic, known: dict[str, int]
+) -> None:
+    """They are padded to whole ones."""
+    w = WORKLOADS[name](types)
+    p = bare(w, intrinsic, **known)
+    q = auto_tensorize(p, w.result.name, [intrinsic.name])
+    assert any(s.name == "pad_einsum" for s in q.trace)
+    shapes = [c[: len(p.function.sizes)] for c in cases(w, 2)]
+    same(p, q, shapes, {intrinsic.name: intrinsic.semantics})
 
 
 @pytest.mark.parametrize(("name", "types", "intrinsic", "known"), SMALL)

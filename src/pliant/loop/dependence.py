@@ -177,21 +177,21 @@ def _top_term(
 def _rejoined(part: Int, found: Collection[Int], numbers: Collection[Int]) -> list[Int]:
     """Numbers whose quotient and remainder by the same divisor are both known now.
 
-    The quotient may have been written with its multiples outside: (8*o + i)//6 is
-    o + (2*o + i)//6, and (8*o + i)%6 is (2*o + i)%6.
+    The quotient may have been written with its multiples outside, and the remainder without what
+    changes nothing in it: (8*o + i)//6 is o + (2*o + i)//6, and (8*o + i)%6 is (2*o + i)%6; that of
+    4*(t%9) + i by 12 is (4*t + i)%12. What is left of the quotient gives a number too.
     """
     atom = part.sole_atom
     if isinstance(atom, DivAtom) and atom.num % atom.den in found:
         return [atom.num]
     if not isinstance(atom, ModAtom):
         return []
-    quotient = atom.num // atom.den
-    if quotient in found:
+    if atom.num // atom.den in found:
         return [atom.num]
-    if not isinstance(quotient.sole_atom, DivAtom):
-        return []
-    return [
-        atom.den * y + part
-        for y in list(numbers)
-        if y is not quotient and any(c == 1 and t is quotient for c, t in _terms(y, y.names))
-    ]
+    joined = []
+    for y in numbers:
+        for c, t in _terms(y, y.names):
+            q = t.sole_atom
+            if isinstance(q, DivAtom) and q.den is atom.den and q.num % q.den is part:
+                joined.append(q.den * (y - c * t) + c * q.num)
+    return joined

@@ -10,8 +10,9 @@
 Which iterators run as which of the intrinsic's is for `ir.mapping` to say; here follows what that
 takes: the block gets these iterators, what it writes is collected in a tile, operands are copied to
 where the intrinsic wants them, or found through a table where it looks there, loops are split into
-tiles, and the tile is replaced by a call. Outer loops are left to be scheduled. All mappings to all
-intrinsics are tried, best first, until one is not refused.
+tiles, and the tile is replaced by a call. What is summed up is padded where the intrinsic takes
+whole tiles of it; what zero points take away is summed apart before. Outer loops are left to be
+scheduled. All mappings to all intrinsics are tried, best first, until one is not refused.
 
 Source: TensorIR (ASPLOS'23), section 4.2.
 """
@@ -19,7 +20,9 @@ Source: TensorIR (ASPLOS'23), section 4.2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
+from math import gcd, prod
 from typing import Final
 
 from pliant.ir.einsum import Einsum, NoEinsum, names_in
@@ -31,7 +34,7 @@ from pliant.loop.stmt import Block, Store, statements
 from pliant.schedule.arrange import Arranged, Rows, arrange, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
-from pliant.schedule.program import LoopRef, Program
+from pliant.schedule.program import BlockRef, LoopRef, Program
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, var
 
@@ -129,10 +132,10 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     """The program with the block run by the intrinsic in this way. Raises SchedulingError."""
     known = p.intrinsics[intrinsic]
     form, group = joined(einsum_of_function(known.semantics))
-    for o in m.operands:
-        if o.zero is not None:
-            name = o.load.source.name
-            raise _refusal(block, f"{name} has a zero point, which must be summed apart first")
+    if any(o.zero is not None for o in m.operands):
+        p = p.sum_apart(block)
+        m = _same_map(p, block, intrinsic, m, "without its zero points")
+    p, m, pads = _whole_sums(p, block, intrinsic, m, form)
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))
     store: str = nest.store
@@ -169,11 +172,23 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
         p = p.split(along, group, tail="clip")
         start = LoopRef(p.made[0]) if start == along else start
     p = p.decompose_reduction(block, start)
-    return _called(p, inner[0], known)
+    p = _called(p, inner[0], known)
+    for pad in pads:
+        with suppress(SchedulingError):  # the call reads it where it lies
+            p = p.compute_inline(pad)
+    return p
+
+
+def _same_map(p: Program, block: str, intrinsic: str, m: IteratorMap, how: str) -> IteratorMap:
+    """The mapping in the same groups of what the block has become."""
+    for found in mappings_to(p, block, intrinsic).maps:
+        if found.groups == m.groups and all(o.zero is None for o in found.operands):
+            return found
+    raise _refusal(block, f"{how} it does not fit {intrinsic} any more")
 
 
 def _copied_on(p: Program, nest: Arranged) -> str | None:
-    """The block that copies what the store writes to a parameter, if that is all that reads it."""
+    """The block that makes a parameter of what the store writes, if that is all that reads it."""
     written = _stored(p, nest.store).buffer
     if written in p.function.buffers:
         return None
@@ -188,6 +203,48 @@ def _written_at(p: Program, block: str) -> list[str]:
     if len(set(names)) < len(names) or not set(names) <= {i.var for i in p.block(block).iters}:
         raise _refusal(block, f"it does not write {store.buffer.name} at distinct iterators")
     return names
+
+
+# ---- sums that are no whole tiles
+
+
+def _whole_sums(
+    p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsum
+) -> tuple[Program, IteratorMap, tuple[BlockRef, ...]]:
+    """The program in which what is summed up is whole tiles of the intrinsic's, where it takes only
+    such, with copies of the operands that hold padding; the mapping to that, and the copies."""
+    copies: tuple[BlockRef, ...] = ()
+    for axis in form.inner:
+        if m.groups[axis.var] and axis.extent.is_const:
+            p, made = _padded(p, block, m.groups[axis.var], axis.extent)
+            copies += made
+    if not copies:
+        return p, m, ()
+    return p, _same_map(p, block, intrinsic, m, "padded to whole tiles"), copies
+
+
+def _padded(
+    p: Program, block: str, group: Sequence[str], depth: Int
+) -> tuple[Program, tuple[BlockRef, ...]]:
+    """The program in which these iterators together run a multiple of `depth` times: one of them is
+    padded, the innermost that may be."""
+    iters = p.block(block).iters
+    extents = {i.var: i.extent for i in iters}
+    facts = p.inside(p.block_path("auto_tensorize", block))
+    if facts.divisible(prod((extents[v] for v in group), start=as_int(1)), depth):
+        return p, ()
+    first: SchedulingError | None = None
+    for padded in reversed(group):
+        rest = prod((extents[v] for v in group if v != padded), start=as_int(1))
+        step = depth.value // (gcd(depth.value, rest.value) if rest.is_const else 1)
+        try:
+            q = p.pad_einsum(block, [step if i.var == padded else 1 for i in iters])
+        except SchedulingError as error:
+            first = first or error
+        else:
+            return q, tuple(x for x in q.made if isinstance(x, BlockRef))
+    assert first is not None
+    raise first
 
 
 # ---- operands that must be copied
@@ -338,10 +395,6 @@ def _split(p: Program, nest: Arranged, known: Intrinsic, form: Einsum) -> tuple[
         if loop is None:
             continue
         if axis.extent.is_const:
-            total = p.loop(loop).extent
-            if name not in outer and not p.facts.divisible(total, axis.extent):
-                reason = f"its sum of {total} terms is not known to be whole tiles of {axis.extent}"
-                raise _refusal(nest.block, reason)
             p = p.split(loop, axis.extent)
             tiles[name], inner[name] = map(LoopRef, p.made)
             if most and name in outer:

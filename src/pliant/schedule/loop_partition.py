@@ -1,4 +1,5 @@
-"""Run a loop as several, one after the other, each without the conditions that hold throughout it.
+"""Run a loop as several, one after the other, each without the conditions that hold throughout it,
+and with what is chosen throughout it.
 
 Before:
 
@@ -20,6 +21,27 @@ After:
     for o_t, i_t in grid((n + 7)//8 - (n//8), 8):
         with block("y_t", S(i_t + 8*(n//8) + 8*o_t, n), where=i_t + 8*(n//8) + 8*o_t < n) as (a_t,):
             y[a_t] = x[a_t] * 2.0
+
+Before:
+
+    @loop
+    def join(x: f32["n"], y: f32["m"], z: f32["n + m"], n: i64, m: i64):
+        for i in grid(n + m):
+            with block("z", S(i, n + m)) as (a,):
+                z[a] = select(a < n, x[a], y[a - n])
+
+Steps:
+
+    p = p.loop_partition('i', sym('n'))
+
+After:
+
+    for i in grid(n):
+        with block("z", S(i, m + n)) as (a,):
+            z[a] = x[a]
+    for i_t in grid(m):
+        with block("z_t", S(i_t + n, m + n)) as (a_t,):
+            z[a_t] = y[a_t - n]
 """
 
 from __future__ import annotations
@@ -228,31 +250,30 @@ def conditions_in(root: Stmt) -> list[Expr]:
 
 def without_proved(root: Stmt, facts: Facts) -> Stmt:
     """`root` without conditions that hold for all values of the loops in it, and without choices
-    by those that hold for none."""
-    inside = declare_loops(facts, [s for s in statements(root) if isinstance(s, For)])
+    that one of them decides the other way."""
+    loops = [s for s in statements(root) if isinstance(s, For)]
+    inside, ranges = declare_loops(facts, loops), {s.var: s.extent for s in loops}
 
     def holds(cond: Expr) -> bool:
         gap = _gap(root, cond)
-        if gap is None:
-            return False
-        low = _least(root, cond, facts)
-        return inside.nonneg(gap) or (low is not None and facts.nonneg(low))
+        return gap is not None and always(gap)
 
     def fails(cond: Expr) -> bool:
         gap = _gap(root, cond)
-        if gap is None:
-            return False
-        highs = _greatest(root, cond, facts)
-        return inside.nonneg(-1 - gap) or any(facts.nonneg(-1 - high) for high in highs)
+        return gap is not None and always(-1 - gap)
+
+    def always(gap: Int) -> bool:
+        low = span(gap, ranges, facts)
+        return inside.nonneg(gap) or (low is not None and facts.nonneg(low[0]))
 
     def visit(node: Any) -> Any:
         match node:
-            case Select(cond=cond, b=other) if any(map(fails, conjuncts(cond))):
-                return other
             case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
                 kept = [c for c in conjuncts(cond) if not holds(c)]
                 if isinstance(node, Block):
                     return node.replace(where=conjoin(kept))
+                if isinstance(node, Select) and any(map(fails, kept)):
+                    return node.b
                 if kept:
                     return node.replace(cond=conjoin(kept))
                 return node.a if isinstance(node, Select) else node.then

@@ -83,13 +83,12 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
 
 def _with_idle_steps(semantics: Function, found: Match) -> Match:
     """Where a loop runs once, nothing is said of how far a step of it goes: any number will do, and
-    the program's buffer has one."""
+    the program's buffer, of as many dimensions or more, has one."""
     sizes = dict(found.sizes)
     waiting = frozenset[str]().union(*(a.names for a, _, _ in found.later))
     for formal, (actual, _) in found.places.items():
-        if len(formal.strides) != len(actual.strides):
-            continue
-        for step, own in zip(formal.strides, actual.strides, strict=True):
+        # Dimensions correspond from the innermost outwards.
+        for step, own in zip(reversed(formal.strides), reversed(actual.strides), strict=False):
             name = str(step)
             if name in semantics.sizes and name not in sizes and name not in waiting:
                 sizes[name] = own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import Block, For, Stmt
@@ -85,3 +85,27 @@ def check_marked_loops(p: Program, primitive: str, block: str, loop: str) -> Non
             if pair is not None:
                 reason = f"iterations of the {s.kind} loop {s.var} would meet: {describe(*pair)}"
                 raise SchedulingError(primitive, f"block {block}", reason)
+
+
+def own_loops(
+    p: Program, path: tuple[Stmt, ...], refuse: Callable[[str], SchedulingError]
+) -> tuple[int, dict[str, str]]:
+    """Where in the path to a block its loops begin, and the iterator that each is: there are no
+    others between, each runs through all of its iterator in serial, and there is no condition."""
+    target = path[-1]
+    assert isinstance(target, Block)
+    if target.where is not None:
+        raise refuse("it runs under a condition")
+    wanted = {str(b): i for b, i in zip(target.bindings, target.iters, strict=True)}
+    at = len(path) - 1
+    while at > 0 and isinstance(loop := path[at - 1], For) and loop.var in wanted:
+        it = wanted[loop.var]
+        if loop.kind != "serial":
+            raise refuse(f"loop {loop.var} is {loop.kind}")
+        if loop.extent is not it.extent:
+            raise refuse(f"loop {loop.var} does not run through all of iterator {it.var}")
+        at -= 1
+    found = {s.var: wanted[s.var].var for s in path[at:-1] if isinstance(s, For)}
+    if len(found) < len(target.iters):
+        raise refuse("its loops are not just its iterators")
+    return at, found

@@ -71,6 +71,7 @@ from pliant.schedule.copies import check_shared, fill_nest, store_nest, varies, 
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import stores_everywhere
 from pliant.schedule.layout import enlarged
+from pliant.schedule.nest import own_loops
 from pliant.schedule.program import BlockRef, MemoryRef, Program, Ref, primitive
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum
 from pliant.sym.facts import Facts
@@ -151,7 +152,7 @@ def check_pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> _Pla
         raise refuse(f"it has {len(target.iters)} iterators, not {len(padding)}")
     if any(i.kind == "O" for i in target.iters):
         raise refuse("it must run in order")
-    at, loops = _own_loops(p, path, refuse)
+    at, loops = own_loops(p, path, refuse)
     facts = p.inside(path[:at])
     extents = {}
     for it, step in zip(target.iters, map(as_int, padding), strict=True):
@@ -169,27 +170,6 @@ def check_pad_einsum(p: Program, block: str, padding: Sequence[IntLike]) -> _Pla
     if varies((d for shape in (*reads.values(), *writes.values()) for d in shape), p):
         raise refuse("how large its operands are varies")
     return _Plan(path, at, target, loops, extents, reads, writes, pads)
-
-
-def _own_loops(p: Program, path: tuple[Stmt, ...], refuse: Refuse) -> tuple[int, dict[str, str]]:
-    """Where in the path the block's loops begin, and the iterator that each is."""
-    target = path[-1]
-    assert isinstance(target, Block)
-    if target.where is not None:
-        raise refuse("it runs under a condition")
-    wanted = {str(b): i for b, i in zip(target.bindings, target.iters, strict=True)}
-    at = len(path) - 1
-    while at > 0 and isinstance(loop := path[at - 1], For) and loop.var in wanted:
-        it = wanted[loop.var]
-        if loop.kind != "serial":
-            raise refuse(f"loop {loop.var} is {loop.kind}")
-        if loop.extent is not it.extent:
-            raise refuse(f"loop {loop.var} does not run through all of iterator {it.var}")
-        at -= 1
-    found = {s.var: wanted[s.var].var for s in path[at:-1] if isinstance(s, For)}
-    if len(found) < len(target.iters):
-        raise refuse("its loops are not just its iterators")
-    return at, found
 
 
 def _written(

@@ -53,6 +53,7 @@ from pliant.schedule.stage_operand import stage_operand
 from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
 from pliant.schedule.stream import stream
+from pliant.schedule.sum_apart import sum_apart
 from pliant.schedule.tensorize import tensorize
 from pliant.schedule.transform_block_layout import transform_block_layout
 from pliant.schedule.transform_layout import transform_layout
@@ -104,6 +105,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         loop_partition,
         pad_block,
         pad_einsum,
+        sum_apart,
         blockize,
         tensorize,
         sample_categorical,

@@ -1,7 +1,8 @@
 """Elementwise work over one space.
 
 loops in memory order; neighbours that all accesses run through as one are fused
-the innermost in vectors; the others, fused, shared between threads
+the innermost in vectors, in two parts where it chooses between two sources
+the others, fused, shared between threads
 transposing: in squares (`turning`); where there are too few columns or rows for one, or several
 outputs, in blocks of TILE x lanes, so that each cache line that is touched is used whole
 """
@@ -13,6 +14,7 @@ from typing import Final
 
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.loop_partition import conditions_in, inner_part
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
     LARGE,
@@ -55,11 +57,26 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         p = p.fuse(*outer)
         (rows,) = p.made
         p = p.parallel(rows, grain=grain(extent * work))
-        p, _, inner = vectors(p, last, lanes)
+        p, parts = _parts(p, last)
+        inner: list[str] = []
+        for part in parts:
+            p, _, made = vectors(p, part, lanes)
+            inner += made
     else:
         p, blocks, inner = vectors(p, last, lanes)
         p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, inner, large)
+
+
+def _parts(p: Program, loop: str) -> tuple[Program, list[str]]:
+    """The loop in two parts, where its one condition holds and where not: what two are joined to is
+    copied from one, then from the other."""
+    first, end = inner_part(p, loop)
+    one = len(conditions_in(p.loop(loop))) == 1
+    if not one or first != 0 or end is p.loop(loop).extent:
+        return p, [loop]
+    p = p.loop_partition(loop, end)
+    return p, [loop, p.made[0]]
 
 
 def _across(p: Program, loops: list[str]) -> str | None:

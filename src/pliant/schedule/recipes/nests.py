@@ -8,6 +8,7 @@ from typing import Final
 
 from pliant.ir.expr import Index, Load, loads_of
 from pliant.ir.node import Node
+from pliant.ir.tensor import Compute
 from pliant.loop.reducer import Reducer
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
@@ -26,6 +27,7 @@ from pliant.lower.access import cost_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
+from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, IntLike, as_int, maximum
 from pliant.sym.facts import Facts
 
@@ -67,6 +69,21 @@ def in_memory_order(p: Program, spec: Spec, blocks: Sequence[str]) -> tuple[Prog
         for a, b in zip(first, other, strict=True):
             p = p.merge(a, b)
     return p, first
+
+
+def reduced_nest(spec: Spec) -> tuple[Program, list[str], Int]:
+    """Where recipes of a reduction and the maps that follow it start: its sums are stored in a
+    buffer of the program's own, the maps are computed where they are wanted. Gives the loops over
+    what the outputs have, outermost first, and the operations for an element of it."""
+    anchor, tensor = spec.members[0]
+    assert isinstance(tensor, Compute)
+    p, stored = localize(start(spec), anchor)
+    p = inline_maps(p, spec, [name for name, _ in spec.members[1:]])
+    work = as_int(work_of(p, [anchor]))
+    for axis in tensor.reduce_axes:
+        work = work * axis.extent
+    p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
+    return p, loops, work
 
 
 def collapse(p: Program, loops: Sequence[str]) -> tuple[Program, list[str]]:

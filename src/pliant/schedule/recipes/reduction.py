@@ -12,21 +12,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
     LARGE,
     grain,
-    in_memory_order,
-    inline_maps,
-    localize,
+    reduced_nest,
     vectorize_all,
     vectors,
-    work_of,
 )
-from pliant.schedule.recipes.start import start
-from pliant.sym.expr import as_int, minimum
+from pliant.sym.expr import minimum
 
 WIDTHS: Final = (4, 8, 16)  # registers of a wide vector, more than of a narrow one
 WIDE: Final = 4  # of them without tuning
@@ -35,14 +30,8 @@ REST: Final = 2  # of a narrow one: a single register would wait for its own sum
 
 def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a reduction and the maps that follow it."""
-    anchor, tensor = spec.members[0]
-    assert isinstance(tensor, Compute)
-    p, stored = localize(start(spec), anchor)
-    p = inline_maps(p, spec, [n for n, _ in spec.members[1:]])
-    work = as_int(work_of(p, [anchor]))
-    for axis in tensor.reduce_axes:
-        work = work * axis.extent
-    p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
+    anchor, _ = spec.members[0]
+    p, loops, work = reduced_nest(spec)
     if not loops:
         return _with_accumulators(p, anchor)
     *outer, last = loops

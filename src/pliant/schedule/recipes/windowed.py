@@ -23,8 +23,7 @@ from pliant.lower.canonical import Spec
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, localize, work_of
-from pliant.schedule.recipes.start import start
+from pliant.schedule.recipes.nests import grain, reduced_nest
 from pliant.sym.expr import Int, as_int, var
 
 TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
@@ -69,12 +68,7 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     """A schedule for a windowed reduction and the maps that follow it."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
-    p, stored = localize(start(spec), anchor)
-    p = inline_maps(p, spec, [n for n, _ in spec.members[1:]])
-    work = as_int(work_of(p, [anchor]))
-    for axis in tensor.reduce_axes:
-        work = work * axis.extent
-    p, loops = in_memory_order(p, spec, [stored if o == anchor else o for o in spec.outputs])
+    p, loops, work = reduced_nest(spec)
     *outer, tiled, inner = loops
     extent = p.loop(inner).extent
     work = work * p.loop(tiled).extent * extent
