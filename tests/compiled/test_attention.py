@@ -101,7 +101,21 @@ def test_causal() -> None:
     def causal(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    check(causal, operands, sizes=[n for n in SIZES if n[2]])
+    check(causal, operands, sizes=[*(n for n in SIZES if n[2]), (1, 200, 200), (1, 70, 300)])
+
+
+def test_a_band() -> None:
+    """Scores that a condition on places leaves out, before and after those of a block."""
+
+    def near(q: Any, k: Any, v: Any) -> Any:
+        i = torch.arange(q.shape[2])[:, None]
+        j = torch.arange(k.shape[2])[None]
+        seen = (i - j <= 20) & (j - 2 * i <= 9)
+        scores = torch.where(seen, q @ k.transpose(-1, -2), -1e9)
+        return torch.softmax(scores, -1) @ v
+
+    check(near, operands, sizes=(*SIZES, (1, 400, 300), (1, 70, 900)))
+    check(near, lambda *n: operands(*n, shared=3), sizes=(*FEW, (1, 200, 300)))
 
 
 def test_expressions_of_indices() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pliant.base.dtypes import f32
-from pliant.ir.expr import Expr
+from pliant.ir.expr import Binary, Expr, Index
 from pliant.ir.tensor import compute, placeholder, reduce, select, within
 from pliant.loop.from_tensor import unscheduled
-from pliant.schedule.loop_partition import conditions_in, inner_part
+from pliant.loop.regions import accesses
+from pliant.schedule.loop_partition import conditions_in, inner_part, live_part
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, as_int, maximum, minimum, var
@@ -54,6 +55,65 @@ def test_inner_part_is_all() -> None:
     same(p, p.decompose_reduction("y", "y_r").loop_partition("y_i_0", first, end))
     y = compute((n,), lambda i: x[i], "y")
     assert inner_part(program(unscheduled("copy", [y], [x], ["n"])), "y_i") == (as_int(0), n)
+
+
+@pytest.mark.parametrize("slope", [1, 3])
+@pytest.mark.parametrize("after", [-4, 0, 5])
+def test_live_part(after: int, slope: int) -> None:
+    """Only columns in the live part are read: those up to the diagonal, by blocks of four rows and
+    of eight columns."""
+    table = placeholder("x", (n, k), f32)
+
+    def body(i: Int, j: Int) -> Expr:
+        return select(Binary("le", Index(j), Index(slope * i + after)), table[i, j], 7.0)
+
+    y = compute((n, k), body, "y")
+    p = program(unscheduled("band", [y], [table], ["n", "k"]))
+    p = p.split("y_i", 4, tail="clip").split("y_j", 8, tail="clip")
+    p = p.reorder("y_i_0", "y_j_0", "y_i_1", "y_j_1")
+    first, end = live_part(p, "y_j_0")
+    assert first == as_int(0)
+    q = p.loop_partition("y_j_0", end)
+    (dead,) = q.made
+    assert all(a.buffer.name != "x" for a in accesses(q.loop(dead)))
+    assert any(a.buffer.name == "x" for a in accesses(q.loop("y_j_0")))
+    same(p, q)
+
+
+def test_live_part_between() -> None:
+    """Before and after a band."""
+    table = placeholder("x", (n, k), f32)
+
+    def body(i: Int, j: Int) -> Expr:
+        return select(
+            Binary("le", Index(j), Index(i + 3)),
+            select(Binary("le", Index(i), Index(j + 9)), table[i, j], 5.0),
+            7.0,
+        )
+
+    y = compute((n, k), body, "y")
+    p = program(unscheduled("band", [y], [table], ["n", "k"]))
+    p = p.split("y_i", 4, tail="clip").split("y_j", 8, tail="clip")
+    p = p.reorder("y_i_0", "y_j_0", "y_i_1", "y_j_1")
+    first, end = live_part(p, "y_j_0")
+    assert first != as_int(0)
+    q = p.loop_partition("y_j_0", first, end)
+    live, after = q.made
+    assert all(a.buffer.name != "x" for a in accesses(q.loop(after)))
+    assert any(a.buffer.name == "x" for a in accesses(q.loop(live)))
+    same(p, q)
+
+
+def test_all_is_live() -> None:
+    """Without a condition, and with one that says nothing of the loop."""
+    table = placeholder("x", (n, k), f32)
+    for body in (
+        lambda i, j: table[i, j],
+        lambda i, j: select(Binary("le", Index(i), Index(n // 2)), table[i, j], 7.0),
+    ):
+        y = compute((n, k), body, "y")
+        p = program(unscheduled("all", [y], [table], ["n", "k"]))
+        assert live_part(p, "y_j") == (as_int(0), k)
 
 
 def test_points_given_as_they_are() -> None:

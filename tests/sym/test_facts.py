@@ -155,6 +155,17 @@ def test_quotients_of_products_stay_below() -> None:
     assert not facts.lt(var("f") // m, n - 1)
 
 
+def test_no_minimum_exceeds_its_last_argument() -> None:
+    """Whatever the search finds to do in the others first."""
+    facts = scene()
+    facts.declare_index("b", (n + 3) // 4)
+    b = var("b")
+    long = (3 * minimum(4, n - 4 * b) + 4 * b + 5) // 8 + b
+    for last in ((m + 7) // 8, m * j + 1):
+        assert facts.le(minimum(long, last), last)
+        assert facts.le(last, maximum(long, last))
+
+
 def test_definitions_are_known_by_their_bounds() -> None:
     facts = scene()
     facts.define("blocks", n // 16)

@@ -60,7 +60,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import bound_ends
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
-from pliant.sym.atoms import MaxAtom, MinAtom
+from pliant.sym.atoms import DivAtom, MaxAtom, MinAtom
 from pliant.sym.expr import Int, IntLike, as_int, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts
 
@@ -123,9 +123,22 @@ def between(loop: For, first: Int, end: Int, facts: Facts) -> Facts:
     inside = declare_loops(facts, [loop])
     for low in _sure(first, MaxAtom, lambda x: facts.le(loop.extent, x)):
         _assume(inside, low, i)
+        whole = _undivided(low, i)
+        if whole is not None:
+            _assume(inside, *whole)
     for high in _sure(end, MinAtom, lambda x: facts.le(x, first)):
         _assume(inside, i + 1, high)
     return inside
+
+
+def _undivided(low: Int, i: Int) -> tuple[Int, Int] | None:
+    """a//c + b <= i, without the division: a <= c*(i - b) + c - 1. None where there is none."""
+    for mono, factor in low.pairs:
+        atom = mono.atom
+        if factor == 1 and isinstance(atom, DivAtom) and atom.den.is_const:
+            rest, c = low - low.make({mono: 1}), atom.den.value
+            return atom.num, c * (i - rest) + c - 1
+    return None
 
 
 def _sure(x: Int, both: type[MinAtom | MaxAtom], excluded: Callable[[Int], bool]) -> list[Int]:
@@ -174,6 +187,51 @@ def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
     if not facts.le(first, target.extent):
         first = minimum(first, target.extent)
     return first, end if facts.le(first, end) else maximum(first, end)
+
+
+def live_part(p: Program, loop: str) -> tuple[Int, Int]:
+    """Points (first, end) to partition `loop` at: before and after, a choice in it by a condition
+    that is linear in its variable is its second value throughout. 0 <= first <= end <= extent.
+
+        for i in grid(n): select(i <= m, …)        0, min(n, max(0, m + 1))
+    """
+    path = p.loop_path("loop_partition", loop)
+    target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
+    assert isinstance(target, For)
+    around = {s.var for s in path[:-1] if isinstance(s, For)}
+    known = around | p.sizes
+    first: Int = as_int(0)
+    end = target.extent
+    for cond in _choices(target.body):
+        gaps = _greatest(target.body, cond, inside)
+        # One is enough; those that are the same in all loops around leave more.
+        for gap in sorted(gaps, key=lambda x: (x.names.isdisjoint(around), len(list(x.terms())))):
+            line = gap.linear(loop)
+            if line is None or not line[0].is_const or not line[1].names <= known:
+                continue
+            slope, rest = line[0].value, line[1]
+            if slope > 0:
+                first = maximum(first, (slope - 1 - rest) // slope)
+            elif slope < 0:
+                end = minimum(end, rest // -slope + 1)
+            break
+    end = end if facts.nonneg(end) else maximum(end, 0)
+    if not facts.le(first, target.extent):
+        first = minimum(first, target.extent)
+    return first, end if facts.le(first, end) else maximum(first, end)
+
+
+def _choices(root: Stmt) -> list[Expr]:
+    """The conditions by which values are chosen, each in its parts."""
+    found: dict[Expr, None] = {}
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Select):
+            found.update(dict.fromkeys(conjuncts(node.cond)))
+        return node
+
+    transform(root, visit)
+    return list(found)
 
 
 def conditions_in(root: Stmt) -> list[Expr]:
@@ -226,10 +284,20 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
 
 def _least(root: Stmt, cond: Expr, facts: Facts) -> Int | None:
     """The condition holds for all values of the loops in `root` where this is at least 0."""
+    ends = _ends(root, cond, facts)
+    return None if ends is None else ends[0]
+
+
+def _greatest(root: Stmt, cond: Expr, facts: Facts) -> list[Int]:
+    """It holds for none of them where one of these is less than 0."""
+    ends = _ends(root, cond, facts)
+    return [] if ends is None else _sure(ends[1], MinAtom, lambda _: False)
+
+
+def _ends(root: Stmt, cond: Expr, facts: Facts) -> tuple[Int, Int] | None:
     gap = _gap(root, cond)
     ranges = {s.var: s.extent for s in statements(root) if isinstance(s, For)}
-    low = None if gap is None else span(gap, ranges, facts)
-    return None if low is None else low[0]
+    return None if gap is None else span(gap, ranges, facts)
 
 
 def _gap(root: Stmt, cond: Expr) -> Int | None:

@@ -48,7 +48,10 @@ def nonneg(store: FactStore, x: Int) -> bool:
     if found is None:
         low = interval(store, x)[0]
         if (low is None or low < 0) and not contradicted(store, x):
-            low = _Search(store, 0).bound(x, MAX_DEPTH)
+            # What one step shows (b - min(a, b)) must not depend on how long others take.
+            low = _Search(store, 0).bound(x, 1)
+            if low is None or low < 0:
+                low = _Search(store, 0).bound(x, MAX_DEPTH)
         found = store.signs[x] = low is not None and low >= 0
     return found
 

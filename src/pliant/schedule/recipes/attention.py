@@ -3,7 +3,7 @@
     parallel over (batch, block of rows):
       where the rows of this block begin in the first operand
       for each panel of keys, for each tile of the block:
-        tile[rows, 32] = micro-kernel(rows, panel)
+        tile[rows, 32] = micro-kernel(rows, panel)           not where a mask leaves nothing of it
         x[block, keys] = scale, mask, … (tile)                   in the second-level cache
       for each row of the block:
         max, exponentials in place, their sum                    the passes of a row recipe
@@ -23,10 +23,14 @@ from typing import Final
 
 from pliant.ir.expr import Load, loads_of
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.loop.regions import accesses
+from pliant.loop.stmt import For, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.lower.pack import Plan
 from pliant.schedule.arrange import Arranged, Rows, arrange, rows_apart, rows_by_table, tile_height
+from pliant.schedule.loop_partition import live_part
+from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import LARGE, grain, inline_maps
@@ -86,6 +90,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     of_scores, keys = loops[scores]
     p, upper = _tiles(p, of_scores, keys, height, mm)
     p = p.reorder(upper.panel, upper.tile, upper.row, upper.column)
+    p, upper, stored = _live(p, scores, one.product, upper)
     p = p.compute_at(first, upper.tile)
     row_of_first, _, *reduced_first = p.made
     p = p.shrink_buffer(one.product)
@@ -99,7 +104,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = rows_apart(p, parts.weights, 1)
 
     # The rows of the operands, epilogues in vectors, tasks for threads, the micro-kernel.
-    for name in (scores, *outputs):
+    for name in (*stored, *outputs):
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, vector = p.made
         p = p.vectorize(vector).unroll(vectors)
@@ -225,6 +230,23 @@ def _tiles(
     p = p.split(rows, height, tail="clip")
     tile, row = p.made
     return p, _Tiles(panel, column, tile, row)
+
+
+def _live(p: Program, scores: str, product: str, of: _Tiles) -> tuple[Program, _Tiles, list[str]]:
+    """Panels of keys for which a mask leaves none of a block's scores are a part by themselves,
+    which has no use for the product. Gives the loops over the others, and the blocks that store."""
+    first, end = live_part(p, of.panel)
+    points = [x for x in (first, end) if x not in (0, p.loop(of.panel).extent)]
+    if not points:
+        return p, of, [scores]
+    parted = p.loop_partition(of.panel, *points)
+    parts = [of.panel, *parted.made]
+    live = parts.pop(0 if first == 0 else 1)
+    if any(a.buffer.name == product for x in parts for a in accesses(parted.loop(x))):
+        return p, of, [scores]  # it was not proved
+    panel, tile, row, column = (s.var for s in statements(parted.loop(live)) if isinstance(s, For))
+    stored = [b.name for x in (live, *parts) for b in blocks_in(parted.loop(x))]
+    return parted, _Tiles(panel, column, tile, row), stored
 
 
 def _merged(p: Program, loops: Sequence[str]) -> tuple[Program, str]:
