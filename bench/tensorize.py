@@ -3,12 +3,12 @@
     PYTHONPATH=src:. python bench/tensorize.py [--runs N] [--check N] [--types f32 bf16 u8s8]
                                                [--only WORD] [--json FILE]
 
-For every workload: the mapping that was found from the expression alone, the intrinsic, and how
-many times as long the compiled recipe takes (`x recipe`: above 1, the bare kernel is faster). Both
-get both operands in every call, so that packing counts, and run on one thread. The recipe's side
-includes a call from Python. `--check N` compares results with torch instead, at N random shapes,
-each with sizes at run time and with constant ones, in each of the types, and says which intrinsic
-each reached.
+For every workload and type: the mapping that was found from the expression alone, the intrinsic,
+and how many times as long the recipe takes (`x least` and `x mean` of five shapes: above 1, the
+bare kernel is faster). Both are compiled once, for sizes at run time; both get both operands in
+every call, so that packing counts, and run on one thread. The recipe's side includes a call from
+Python. `--check N` compares results with torch instead, at N random shapes, each with sizes at run
+time and with constant ones, in each of the types, and says which intrinsic each reached.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import numpy as np
 import torch
 from torch import nn
 
+import pliant
 from bench.kernel_calls import Kernel
-from bench.timing import build, compare, contention, report
-from pliant.base.dtypes import u8
+from bench.timing import compare, contention, geometric_mean, message, report
+from pliant.base.dtypes import bf16, f32, i8, i32, u8
 from pliant.codegen.build import target_matmuls
 from pliant.codegen.llvm.target import target
 from pliant.loop.stmt import Function
+from pliant.runtime.callable import Compiled
 from pliant.schedule.auto_tensorize import auto_tensorize, groups_apart, mappings_to
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
@@ -44,20 +46,30 @@ from tests.schedule.workloads import (
     windows,
 )
 
-SIZES = {1: (4, 4000), 2: (2, 56, 56), 3: (1, 12, 28, 28)}  # batch and space of a window
-MATRICES = (512, 512, 512)
+# Batch and space of a window; rows, columns and depth of a product, after a batch.
+SPACES = {
+    1: ((4, 4000), (1, 1000), (2, 333), (8, 128), (1, 16001)),
+    2: ((2, 56, 56), (4, 28, 28), (8, 14, 14), (8, 7, 7), (1, 113, 97)),
+    3: ((1, 12, 28, 28), (2, 8, 14, 14), (4, 4, 7, 7), (1, 5, 17, 19), (1, 8, 56, 56)),
+}
+MATRICES = ((512, 512, 512), (128, 1536, 384), (196, 768, 768), (1000, 129, 257), (64, 256, 1024))
+BATCHED = (
+    (8, 256, 256, 256), (12, 128, 128, 64), (12, 128, 64, 128), (5, 197, 61, 67), (2, 512, 512, 512)
+)  # fmt: skip
+TORCH = {f32: torch.float32, bf16: torch.bfloat16, u8: torch.uint8, i8: torch.int8}
 TYPES = {"f32": F32, "bf16": BF16, "u8s8": INT8}
 
 
 class Apply(nn.Module):
-    """A workload as a module."""
+    """A workload as a module: products of what is wide enough for their sum."""
 
-    def __init__(self, w: Workload) -> None:
+    def __init__(self, w: Workload, t: Types) -> None:
         super().__init__()
         self.w = w
+        self.wide = torch.int32 if t.sum is i32 else torch.float32
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.w.reference(x, y)
+        return self.w.reference(x.to(self.wide), y.to(self.wide))
 
 
 def bare(w: Workload, t: Types = F32, **known: int) -> tuple[Program, MatmulIntrinsic]:
@@ -83,40 +95,58 @@ def mapping_of(p: Program, block: str, intrinsic: str) -> str:
 
 
 def tensors(w: Workload, sizes: dict[str, int]) -> list[torch.Tensor]:
-    """Operands of small whole numbers, whose sums are exact, as f32."""
-    least = [0 if i.dtype is u8 else -4 for i in w.inputs]
-    shapes = [[d.eval(sizes) for d in i.dims] for i in w.inputs]
-    return [torch.randint(a, a + 9, s).float() for a, s in zip(least, shapes, strict=True)]
+    """Operands of small whole numbers, whose sums are exact."""
+    out = []
+    for i in w.inputs:
+        least = 0 if i.dtype is u8 else -4
+        x = torch.randint(least, least + 9, [d.eval(sizes) for d in i.dims])
+        out.append(x.to(TORCH[i.dtype]))
+    return out
 
 
-def time(name: str, w: Workload, runs: int) -> dict[str, object]:
+def as_array(x: torch.Tensor) -> np.ndarray:
+    """Its values as they lie in memory, rows first."""
+    x = x.contiguous()
+    if x.dtype is torch.bfloat16:
+        return x.view(torch.int16).numpy().view(bf16.numpy)
+    return x.numpy()
+
+
+def recipe(w: Workload, t: Types, example: dict[str, int]) -> Compiled:
+    """The workload as a model, with the sizes as its dims."""
+    dims = tuple({d: str(x) for d, x in enumerate(i.dims) if x.names} for i in w.inputs)
+    args = tuple(tensors(w, example))
+    precision = "bf16" if t is BF16 else None
+    return pliant.compile(Apply(w, t), args, dynamic_shapes=dims, precision=precision, threads=1)
+
+
+def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
     """One row of the table."""
-    sizes = sizes_of(w)
-    f, mm = tensorized(w, F32)
-    kernel = Kernel(f, target())
-    args = tensors(w, sizes)
-    arrays, numbers = [a.numpy() for a in args], [sizes[s] for s in w.sizes]
-    out = np.empty([d.eval(sizes) for d in w.result.shape], np.float32)
-    recipe = build(Apply(w), tuple(args), threads=1)
-    to = torch.empty_like(recipe(*args))
-    kernel([*arrays, out], numbers)
-    assert np.array_equal(out, to.copy_(recipe(*args)).numpy())
-    calls = {
-        "bare": lambda: kernel([*arrays, out], numbers),
-        "recipe": lambda: recipe(*args, out=to),
-    }
-    mapping = mapping_of(bare(w)[0], w.result.name, mm.plain)
-    return {"workload": name, "mapping": mapping, "intrinsic": mm.symbol} | compare(
-        calls, "bare", runs
-    )
+    shapes = [dict(zip(w.sizes, s, strict=True)) for s in shapes_of(w)]
+    f, mm = tensorized(w, t)
+    kernel, other = Kernel(f, target()), recipe(w, t, shapes[0])
+    ratios = []
+    for sizes in shapes:
+        args = tensors(w, sizes)
+        arrays, numbers = [as_array(a) for a in args], [sizes[s] for s in w.sizes]
+        out = np.empty([d.eval(sizes) for d in w.result.shape], t.sum.numpy)
+        to = torch.from_numpy(np.empty_like(out))
+        kernel([*arrays, out], numbers)
+        assert np.array_equal(out, other(*args, out=to).numpy())
+        calls = {
+            "bare": lambda g=[*arrays, out], n=numbers: kernel(g, n),  # type: ignore[misc]
+            "recipe": lambda g=args, o=to: other(*g, out=o),  # type: ignore[misc]
+        }
+        ratios.append(compare(calls, "bare", runs)["x recipe"])
+    mapping = mapping_of(bare(w, t)[0], w.result.name, mm.plain)
+    row = {"workload": name, "mapping": mapping, "intrinsic": mm.symbol}
+    return row | {"x least": min(ratios), "x mean": geometric_mean(ratios)}
 
 
-def sizes_of(w: Workload) -> dict[str, int]:
+def shapes_of(w: Workload) -> tuple[tuple[int, ...], ...]:
     if w.result.name == "c":
-        values = (8, *(x // 2 for x in MATRICES)) if "b" in w.sizes else MATRICES
-    else:
-        values = SIZES[len(w.sizes) - 1]
-    return dict(zip(w.sizes, values, strict=True))
+        return BATCHED if "b" in w.sizes else MATRICES
+    return SPACES[len(w.sizes) - 1]
 
 
 def check(name: str, make: Make, t: Types, count: int) -> str:
@@ -129,13 +159,10 @@ def check(name: str, make: Make, t: Types, count: int) -> str:
         most = 70 if w.result.name == "c" else 20 if len(w.sizes) < 4 else 9
         sizes = {s: random.randint(1, 3 if s == "b" else most) for s in w.sizes}
         args = tensors(w, sizes)
-        expected = w.reference(*args).numpy()
+        expected = w.reference(*(a.float() for a in args)).numpy()
         shape = [d.eval(sizes) for d in w.result.shape]
         constant = Kernel(tensorized(w, t, **sizes)[0], target())
-        given = [
-            a.contiguous().numpy().astype(i.dtype.numpy)
-            for a, i in zip(args, w.inputs, strict=True)
-        ]
+        given = [as_array(a) for a in args]
         for kernel, numbers in ((symbolic, [sizes[s] for s in w.sizes]), (constant, [])):
             out = np.full(shape, 77, t.sum.numpy)
             kernel([*given, out], numbers)
@@ -160,10 +187,11 @@ def main() -> None:
                 what = f"{options.check} shapes, at run time and constant"
                 print(f"{types} {name}: {reached}, {what}", flush=True)
         return
-    busy, rows = contention(), []
-    for name, make in (products() | windows(16, 64, 64)).items():
+    busy, rows, workloads = contention(), [], products() | windows(16, 64, 64)
+    for types, (name, make) in itertools.product(options.types, workloads.items()):
         if options.only in name:
-            rows.append(time(name, make(F32), options.runs))
+            message(f"{types} {name}")
+            rows.append(time(f"{types} {name}", make(TYPES[types]), TYPES[types], options.runs))
     report(rows, busy, options.json)
 
 

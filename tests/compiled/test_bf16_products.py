@@ -47,6 +47,7 @@ CASES: dict[str, Case] = {
     "transposed": _conv(nn.ConvTranspose2d(8, 16, 4, stride=2), 8, 5, 4),
     "conv1d": _conv(nn.Conv1d(12, 20, 5), 12, 19),
     "conv3d": _conv(nn.Conv3d(8, 9, 2), 8, 4, 5, 3),
+    "conv3d_3": _conv(nn.Conv3d(16, 24, 3, padding=1), 16, 3, 4, 5),
 }
 SIZES = (2, 13, 31)
 
@@ -93,6 +94,20 @@ def test_products_of_values_with_a_symbolic_sum(left: bool, right: bool) -> None
 
     dims = ({1 if left else 2: "k"}, {2 if right else 1: "k"})
     _check(Product(left=left, right=right), [inputs(k) for k in (1, 2, 3, 17, 64, 65)], dims)
+
+
+def test_windows_of_three_digits_with_a_weight_at_run_time() -> None:
+    """Where a pair lies in a panel is found from three digits of a window and a channel."""
+
+    class Conv(nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.conv3d(x, w, padding=1)
+
+    dims = ({0: "b", 2: "d", 3: "h", 4: "w"}, {})
+    for channels in (5, 16):
+        w = torch.randn(9, channels, 3, 3, 3)
+        args = [(torch.randn(b, channels, *s), w) for b, s in [(1, (1, 2, 3)), (2, (3, 4, 5))]]
+        _check(Conv(), args, dims)
 
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2", "x86-64-avx512"])

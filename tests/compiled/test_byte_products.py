@@ -181,3 +181,28 @@ def test_conv_integer(name: str, types: str) -> None:
 
 # Groups that share a panel, with zeros for each other's channels: a weight's zero point is no zero.
 UNPACKED = {("narrow_groups", "unsigned"), ("narrow_groups", "weight")}
+
+
+@pytest.mark.parametrize("zero", [0, 5])
+def test_converted_before_it_is_moved(zero: int) -> None:
+    """Channels last: what is converted to 32 bits, transposed and padded is read as bytes."""
+
+    class Conv(torch.nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            x = (x.to(torch.int32) - zero).permute(0, 3, 1, 2)
+            w = w.to(torch.int32).permute(3, 2, 0, 1)
+            return torch.nn.functional.conv2d(x, w, padding=1)
+
+    def operands(b: int, n: int, m: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.from_numpy(every(np.uint8, b, n, m, 8, seed=n))
+        return x, torch.from_numpy(every(np.int8, 3, 3, 8, 20, seed=1))
+
+    dims = ({0: "b", 1: "n", 2: "m"}, {})
+    f = pliant.compile(Conv(), operands(2, 5, 6), dynamic_shapes=dims)
+    assert "[contraction" in f.explain(), f.explain()
+    for sizes in [(2, 5, 6), (1, 1, 1), (1, 3, 17)]:
+        x, w = operands(*sizes)
+        exact = torch.nn.functional.conv2d(
+            (x.double() - zero).permute(0, 3, 1, 2), w.double().permute(3, 2, 0, 1), padding=1
+        )
+        torch.testing.assert_close(f(x, w), exact.to(torch.int32), rtol=0, atol=0)

@@ -43,9 +43,19 @@ def test_which_are_plain(number, plain):
     assert len(left) == (0 if plain else 1)
 
 
-def test_whole_numbers_stay():
-    left = scalars_left(Scaled(3), torch.arange(3))
-    assert 3.0 in left
+@pytest.mark.parametrize(
+    ("number", "dtype", "plain"),
+    [
+        (3, torch.int64, True), (-1024, torch.int32, True), (1025, torch.int64, False),
+        (3, torch.uint8, False), (3, torch.int8, False), (1, torch.bool, False),
+    ],
+)  # fmt: skip
+def test_whole_numbers(number, dtype, plain):
+    """Of 8 bits they are zero points, one for each layer."""
+    module = Scaled(0.1)
+    module.n0 = torch.tensor(number, dtype=dtype)
+    found = scalars_left(module, torch.arange(3))
+    assert (float(number) in found) is not plain
 
 
 def test_values_are_those_of_torch():

@@ -18,12 +18,13 @@ packed becomes signed: w is i8(w ^ 128) with a zero point that is 128 less.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pliant.base.dtypes import DType, i8, i32, u8
 from pliant.ir.einsum import names_in, split_guard
-from pliant.ir.expr import Binary, Cast, Expr, Index, Load, Reduce, Select, const, substitute
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.mapping import before_cast
 from pliant.ir.tensor import Compute, Input, compute, own_nodes, reduce
 from pliant.lower.constants import constant_values
@@ -56,12 +57,12 @@ def read_bytes(s: Stages) -> None:
         tensor = stage.tensor
         if not isinstance(tensor, Compute) or tensor.dtype is not i32:
             continue
-        if _factor(tensor.body) is not None:
-            conversions[name] = tensor
-        elif isinstance(tensor.body, Reduce):
-            made = through(tensor, conversions)
-            if made is not tensor and _factors(made) is not None:
-                s.stages[name] = replace(stage, tensor=made)
+        made = through(tensor, conversions)
+        if not isinstance(tensor.body, Reduce):
+            if _factor(made.body) is not None:  # also moved, and less a zero point
+                conversions[name] = made
+        elif made is not tensor and _factors(made) is not None:
+            s.stages[name] = replace(stage, tensor=made)
     remove_dead(s)
 
 
@@ -115,12 +116,11 @@ class _Rewriting:
         load, zero = f.value, f.zero
         if not isinstance(load, Load) or not isinstance(load.source, Input):
             return None
-        if not isinstance(zero, Cast) or names_in(zero) or zero.a.dtype is not load.dtype:
-            return None
+        filling = None if zero is None else _as_stored(zero, load.dtype)
         box = box_of(tensor, f.inside, load, self.s.facts)
-        if box is None:
+        if filling is None or box is None:
             return None
-        source = self.bound(f"{load.source.name}.padded", padded(load.source, box, zero.a), stage)
+        source = self.bound(f"{load.source.name}.padded", padded(load.source, box, filling), stage)
         return _Factor(moved(load, source, box), zero)
 
     def signed(
@@ -203,11 +203,15 @@ def _factors(tensor: Compute) -> tuple[_Factor, _Factor, Expr | None] | None:
 def _factor(x: Expr) -> _Factor | None:
     """An 8-bit number made 32 bits wide, perhaps less a zero point, perhaps 0 in the padding."""
     match x:
+        case Binary("sub", a, zero) if zero is const(0, i32):
+            return _factor(a)
         case Binary("sub", a, zero):
             inner = _factor(a)
             return None if inner is None or inner.zero is not None else replace(inner, zero=zero)
         case Select(cond, Binary("sub") as a, other) if other is const(0, i32):
             inner = _factor(a)
+            if inner is not None and inner.zero is None:
+                return _Factor(Select(cond, inner.value, const(0, inner.value.dtype)))
             return None if inner is None else replace(inner, inside=cond)
     if x.dtype is not i32:
         return None
@@ -215,6 +219,17 @@ def _factor(x: Expr) -> _Factor | None:
     if not found or len([n for n in own_nodes(found[0]) if isinstance(n, Load)]) != 1:
         return None
     return _Factor(found[0])
+
+
+def _as_stored(zero: Expr, dtype: DType) -> Expr | None:
+    """A zero point of all elements, in their type; None where it is not one."""
+    match zero:
+        case Cast(_, a) if a.dtype is dtype and not names_in(a):
+            return a
+        case Const():
+            with suppress(ValueError):
+                return const(zero.value, dtype)
+    return None
 
 
 def _product(tensor: Compute, left: _Factor, right: _Factor, guard: Expr | None) -> Compute:

@@ -5,7 +5,8 @@
 
 Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
 product with 0.5 is exact. Kernels are made anew for each number, so only those count that several
-layers are likely to share; what was learned, or measured for a quantisation, stays a weight.
+layers are likely to share; what was learned, or measured for a quantisation (a scale, a zero point
+of 8 bits), stays a weight.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pliant.graph.function import Binding, Function, Value
 
 LARGEST: Final = 1024  # of plain numbers
 FRACTION: Final = 64  # they are multiples of 1/64
+WIDE: Final = 32  # bits of integers that are no zero points
 
 
 def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
-    """The function with its plain scalars, of floating-point types, made by `full`. `weights` are
-    the arrays by key."""
+    """The function with its plain scalars made by `full`. `weights` are the arrays by key."""
     bindings: list[Binding] = []
     kept: list[tuple[Value, str]] = []
     for value, key in function.weights:
@@ -37,8 +38,13 @@ def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
     return function.replace(bindings=(*bindings, *function.bindings), weights=tuple(kept))
 
 
-def _plain(value: Value, array: Any) -> float | None:
-    if value.shape or not value.dtype.is_float:
+def _plain(value: Value, array: Any) -> int | float | None:
+    if value.shape:
+        return None
+    if value.dtype.is_int:
+        whole = int(np.asarray(array))
+        return whole if value.dtype.bits >= WIDE and abs(whole) <= LARGEST else None
+    if not value.dtype.is_float:
         return None
     number = float(np.asarray(array))
     if number == 0 and np.signbit(number):

@@ -4,6 +4,7 @@
     (x//4 + y) // n ->  (x + 4*y) // (4*n)     (6*x + 3) % 4     ->  2*(x + 1)%2 + 1
     (x % 32) // 4   ->  (x // 4) % 8           (x % 32) % 4      ->  x % 4
     (x//9 + x%9)//4 ->  x//4 - 2*(x//9)        (x//9 + x%9) % 4  ->  x % 4
+    (x//9%3 + x%9)//4 ->  x%27//4 - 2*(x//9%3), and so on
 
 Every divisor, and every factor of one, is assumed to be at least 1 (a constant divisor may be
 negative; the sign moves into the numerator). Nothing is assumed of numerators: rounding is towards
@@ -12,6 +13,7 @@ minus infinity, as in Python.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
@@ -155,7 +157,8 @@ def _long_division(num: Int, den: Int) -> tuple[Int, Int]:
 
 
 def _joined(num: Int, den: Int) -> tuple[Int, Int]:
-    """(q, r) with num == q*den + r, where r has x for x%d + a*(x//d), if there is such."""
+    """(q, r) with num == q*den + r, where r has x for x%d + a*(x//d), or x%(d*e) for x%d +
+    a*((x//d)%e), if there is such."""
     nothing = num.make({})
     if not den.is_const or not num.flags & HAS_MOD:
         return nothing, num
@@ -163,14 +166,24 @@ def _joined(num: Int, den: Int) -> tuple[Int, Int]:
         atom = mono.factors[0][0] if mono.degree == 1 else None
         if not isinstance(atom, ModAtom) or not atom.den.is_const:
             continue
-        quotient = monomial(((DivAtom(atom.num, atom.den), 1),))
-        rest = dict(num.pairs)
-        excess = rest.pop(quotient, 0) - coefficient * atom.den.value
-        if len(rest) < len(num.pairs) and excess % den.value == 0:
-            del rest[mono]
-            whole = num.make({quotient: excess // den.value})
-            return whole, num.make(rest) + coefficient * atom.num
+        for upper, whole in _next_digits(num, atom):
+            rest = dict(num.pairs)
+            excess = rest.pop(upper, 0) - coefficient * atom.den.value
+            if len(rest) < len(num.pairs) and excess % den.value == 0:
+                del rest[mono]
+                more = num.make({upper: excess // den.value})
+                return more, num.make(rest) + coefficient * whole
     return nothing, num
+
+
+def _next_digits(num: Int, atom: ModAtom) -> Iterator[tuple[Monomial, Int]]:
+    """With x%d: what x//d or a digit of it may be in `num`, and what both together are."""
+    yield monomial(((DivAtom(atom.num, atom.den), 1),)), atom.num
+    quotient = floordiv(atom.num, atom.den)
+    for mono, _ in num.pairs:
+        digit = mono.factors[0][0] if mono.degree == 1 else None
+        if isinstance(digit, ModAtom) and digit.num == quotient and digit.den.is_const:
+            yield mono, modulo(atom.num, atom.den * digit.den)
 
 
 def _without_content(num: Int, den: Int) -> tuple[Int, Int, int, Int]:
