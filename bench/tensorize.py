@@ -6,9 +6,9 @@
 For every workload and type: the mapping that was found from the expression alone, the intrinsic,
 and how many times as long the recipe takes (`x least` and `x mean` of five shapes: above 1, the
 bare kernel is faster). Both are compiled once, for sizes at run time; both get both operands in
-every call, so that packing counts, and run on one thread. The recipe's side includes a call from
-Python. `--check N` compares results with torch instead, at N random shapes, each with sizes at run
-time and with constant ones, in each of the types, and says which intrinsic each reached.
+every call, so that packing counts, run on one thread, and are called from Python. `--check N`
+compares results with torch instead, at N random shapes, each with sizes at run time and with
+constant ones, in each of the types, and says which intrinsic each reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from bench.timing import compare, contention, geometric_mean, message, report
 from pliant.base.dtypes import bf16, f32, i8, i32, u8
 from pliant.codegen.build import target_matmuls
 from pliant.codegen.llvm.target import target
-from pliant.loop.stmt import Function
 from pliant.runtime.callable import Compiled
 from pliant.schedule.auto_tensorize import auto_tensorize, groups_apart, mappings_to
 from pliant.schedule.primitives import program
@@ -79,10 +78,10 @@ def bare(w: Workload, t: Types = F32, **known: int) -> tuple[Program, MatmulIntr
     return program(w.function(**known), intrinsics=mm.intrinsics), mm
 
 
-def tensorized(w: Workload, t: Types, **known: int) -> tuple[Function, MatmulIntrinsic]:
+def tensorized(w: Workload, t: Types, **known: int) -> tuple[Program, MatmulIntrinsic]:
     """The program that calls the micro-kernel."""
     p, mm = bare(w, t, **known)
-    return auto_tensorize(p, w.result.name, [mm.plain]).function, mm
+    return auto_tensorize(p, w.result.name, [mm.plain]), mm
 
 
 def mapping_of(p: Program, block: str, intrinsic: str) -> str:
@@ -123,19 +122,16 @@ def recipe(w: Workload, t: Types, example: dict[str, int]) -> Compiled:
 def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
     """One row of the table."""
     shapes = [dict(zip(w.sizes, s, strict=True)) for s in shapes_of(w)]
-    f, mm = tensorized(w, t)
-    kernel, other = Kernel(f, target()), recipe(w, t, shapes[0])
+    p, mm = tensorized(w, t)
+    ours, other = pliant.compile(p, threads=1), recipe(w, t, shapes[0])
     ratios = []
     for sizes in shapes:
         args = tensors(w, sizes)
-        arrays, numbers = [as_array(a) for a in args], [sizes[s] for s in w.sizes]
-        out = np.empty([d.eval(sizes) for d in w.result.shape], t.sum.numpy)
-        to = torch.from_numpy(np.empty_like(out))
-        kernel([*arrays, out], numbers)
-        assert np.array_equal(out, other(*args, out=to).numpy())
+        y, z = ours(*args), other(*args)
+        assert torch.equal(y, z)
         calls = {
-            "bare": lambda g=[*arrays, out], n=numbers: kernel(g, n),  # type: ignore[misc]
-            "recipe": lambda g=args, o=to: other(*g, out=o),  # type: ignore[misc]
+            "bare": lambda g=args, o=y: ours(*g, out=o),  # type: ignore[misc]
+            "recipe": lambda g=args, o=z: other(*g, out=o),  # type: ignore[misc]
         }
         ratios.append(compare(calls, "bare", runs)["x recipe"])
     mapping = mapping_of(bare(w, t)[0], w.result.name, mm.plain)
@@ -153,15 +149,15 @@ def check(name: str, make: Make, t: Types, count: int) -> str:
     """Compare with torch at random shapes, with sizes at run time and constant ones; the intrinsic
     that was reached."""
     w, random = make(t), Random(name)
-    f, mm = tensorized(w, t)
-    symbolic = Kernel(f, target())
+    p, mm = tensorized(w, t)
+    symbolic = Kernel(p.function, target())
     for _ in range(count):
         most = 70 if w.result.name == "c" else 20 if len(w.sizes) < 4 else 9
         sizes = {s: random.randint(1, 3 if s == "b" else most) for s in w.sizes}
         args = tensors(w, sizes)
         expected = w.reference(*(a.float() for a in args)).numpy()
         shape = [d.eval(sizes) for d in w.result.shape]
-        constant = Kernel(tensorized(w, t, **sizes)[0], target())
+        constant = Kernel(tensorized(w, t, **sizes)[0].function, target())
         given = [as_array(a) for a in args]
         for kernel, numbers in ((symbolic, [sizes[s] for s in w.sizes]), (constant, [])):
             out = np.full(shape, 77, t.sum.numpy)

@@ -35,6 +35,7 @@ from pliant.schedule.arrange import Arranged, Rows, arrange, row_tiles, rows_by_
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import BlockRef, LoopRef, Program
+from pliant.schedule.vector_copies import copies_in_vectors
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, var
 
@@ -77,7 +78,7 @@ def auto_tensorize(
             reasons += [f"{name}: {r}" for r in found.reasons if not found.maps]
             for m in found.maps:
                 try:
-                    return tensorized(q, block, name, m)
+                    return copies_in_vectors(tensorized(q, block, name, m))
                 except SchedulingError as error:
                     reasons.append(f"{name} by {m}: {error}")
     raise _refusal(block, "; ".join(dict.fromkeys(reasons)) or "no intrinsic was given")
