@@ -65,6 +65,7 @@ from pliant.runtime.callable import Compiled, Program, check_limits
 from pliant.runtime.features import forbidden_features, missing_features
 from pliant.runtime.manifest import Function, Manifest, Site, Stat, Symbol, TensorInfo, WeightInfo
 from pliant.schedule.program import Program as ScheduledProgram
+from pliant.schedule.recipes.choose import recipe_name
 from pliant.version import VERSION
 from pliant.watch import Watch
 from pliant.written import Choose, check_calls, chosen_programs, program_graph
@@ -365,7 +366,7 @@ def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[Wei
 def _function_info(
     imported: ImportedModel, split: Split, sites: tuple[Site, ...], back: _Backend
 ) -> Function:
-    f, main = imported.function, split.main
+    f, main, lanes = imported.function, split.main, back.t.lanes(32)
     stats: dict[str, Stat] = {
         "compiles": 1,
         "kernels": len(main.kernels),
@@ -384,7 +385,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main, split.prepare, imported.notes), stats,
+        explain(f, main, split.prepare, imported.notes, partial(recipe_name, lanes=lanes)), stats,
     )  # fmt: skip
 
 

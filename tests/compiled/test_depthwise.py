@@ -22,6 +22,12 @@ def model(channels: int, outputs: int, **options: Any) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, channels, 1), conv, nn.ReLU6(), nn.Conv2d(outputs, 3, 1))
 
 
+def test_the_recipe_is_named() -> None:
+    layers = model(64, 64, kernel_size=3, padding=1).eval()
+    f = pliant.compile(layers, (tensor(2, 3, 20, 21),), dynamic_shapes=({2: "h", 3: "w"},))
+    assert "[windowed] conv" in f.explain(), f.explain()
+
+
 def check(module: nn.Module, sizes: Any = SIZES) -> None:
     """The same as torch at all sizes, from one compilation."""
     dims = {0: "n", 2: "h", 3: "w"}

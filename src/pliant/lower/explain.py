@@ -16,27 +16,27 @@ checked in every call: x: dim 1 must be 384
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pliant.graph.function import Function
 from pliant.loop.stmt import Check, statements
 
 if TYPE_CHECKING:
-    from pliant.lower.canonical import Launch
+    from pliant.lower.canonical import Spec
     from pliant.lower.function import Lowered
-    from pliant.lower.groups import Group
 
 # What a check's message says of this very call: ", got {0}", "(a is {0}, b is {1})".
 _NUMBERS: Final = re.compile(r"(, got \{\d\}| = \{\d\}| \([^()]*\{\d\}[^()]*\))")
 
 
 def explain(
-    function: Function, main: Lowered, prepare: Lowered | None = None, notes: Sequence[str] = ()
-) -> str:
-    """Notes of the frontend, symbols with their ranges, checks, and each launch with its recipe,
+    function: Function, main: Lowered, prepare: Lowered | None = None, notes: Sequence[str] = (),
+    recipe: Callable[[Spec], str] = lambda spec: spec.kind,
+) -> str:  # fmt: skip
+    """Notes of the frontend, symbols with their ranges, checks, and each launch with its `recipe`,
     its stages, why these did not join an earlier one, and their places in the model's source."""
-    return "\n".join([*_summary(function, main, prepare, notes), *_launches(main)])
+    return "\n".join([*_summary(function, main, prepare, notes), *_launches(main, recipe)])
 
 
 def _summary(
@@ -58,10 +58,10 @@ def _summary(
             yield f"checked in every call: {_NUMBERS.sub('', stmt.message)}"
 
 
-def _launches(main: Lowered) -> Iterator[str]:
+def _launches(main: Lowered, recipe: Callable[[Spec], str]) -> Iterator[str]:
     for k, ((symbol, launch), group) in enumerate(zip(main.launches, main.groups, strict=True)):
         ops = " ".join(dict.fromkeys(m.op for m in group.members))
-        yield f"{k:4d} {symbol} [{_recipe(launch, group)}] {ops}"
+        yield f"{k:4d} {symbol} [{_how(launch.spec, recipe)}] {ops}"
         yield "       -> " + ", ".join(
             f"{n}[{', '.join(map(str, main.types[n].dims))}]" for n in launch.outputs
         )
@@ -71,8 +71,8 @@ def _launches(main: Lowered) -> Iterator[str]:
             yield f"       from {span}"
 
 
-def _recipe(launch: Launch, group: Group) -> str:
-    plans = [plan for _, plan in launch.spec.plans]
+def _how(spec: Spec, recipe: Callable[[Spec], str]) -> str:
+    plans = [plan for _, plan in spec.plans]
     if not plans:
-        return group.kind
-    return f"{group.kind}, {'rows gathered' if plans[0].gather else 'rows read in place'}"
+        return recipe(spec)
+    return f"{recipe(spec)}, {'rows gathered' if plans[0].gather else 'rows read in place'}"

@@ -31,6 +31,7 @@ from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
+from pliant.lower.same_copies import drop_same_copies
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
@@ -109,6 +110,7 @@ def lower_function(
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
+    drop_same_copies(s, orders)
     if numerics != "strict":
         scale_after(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])

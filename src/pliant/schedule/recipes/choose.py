@@ -40,17 +40,24 @@ def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) ->
         return serial_recipe(spec)
 
 
-def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
+def recipe_name(spec: Spec, lanes: int) -> str:
+    """The recipe that a kernel takes."""
     if _is_empty(spec):
-        return serial_recipe(spec)  # nothing to do but to start reductions of nothing
-    match spec.kind:
+        return "serial"  # nothing to do but to start reductions of nothing
+    if spec.kind == "reduction" and is_windowed(spec, lanes):
+        return "windowed"
+    return spec.kind
+
+
+def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
+    match recipe_name(spec, lanes):
         case "map":
             return map_recipe(spec, lanes, large)
         case "row":
             return row_recipe(spec, lanes, large)
+        case "windowed":
+            return windowed_recipe(spec, lanes)
         case "reduction":
-            if is_windowed(spec, lanes):
-                return windowed_recipe(spec, lanes)
             return reduction_recipe(spec, lanes, large)
         case "contraction":
             return contraction_recipe(spec, mm)
@@ -58,7 +65,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Progr
             return attention_recipe(spec, lanes, mm)
         case "serial":
             return serial_recipe(spec)
-    raise AssertionError(spec.kind)
+        case other:
+            raise AssertionError(other)
 
 
 def _is_empty(spec: Spec) -> bool:

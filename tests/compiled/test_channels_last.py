@@ -1,0 +1,69 @@
+"""Images whose channels are last at both ends of a model: no copy is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from tests.compiled.torch_cases import tensor
+from tests.frontend.torch.running import assert_same
+
+SIZES = ((1, 1), (3, 2), (7, 5), (16, 17))
+
+
+class ChannelsLast(nn.Module):
+    """Layers for images with channels first between two permutations."""
+
+    def __init__(self, *layers: nn.Module, also: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.also = also
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.layers(x.permute(0, 3, 1, 2))
+        z = y.permute(0, 2, 3, 1)
+        return (z, y.mean((2, 3))) if self.also else z
+
+
+CASES: dict[str, Callable[[], nn.Module]] = {
+    "conv": lambda: ChannelsLast(nn.Conv2d(8, 20, 3, 1, 1)),
+    "conv, relu": lambda: ChannelsLast(nn.Conv2d(8, 20, 3, 1, 1), nn.ReLU()),
+    "two convs": lambda: ChannelsLast(nn.Conv2d(8, 20, 3, 1, 1), nn.ReLU(), nn.Conv2d(20, 7, 1)),
+    "depthwise": lambda: ChannelsLast(nn.Conv2d(8, 32, 1), nn.Conv2d(32, 32, 3, 1, 1, groups=32)),
+    "pool": lambda: ChannelsLast(nn.Conv2d(8, 16, 1), nn.MaxPool2d(3, 1, 1)),
+    "read again": lambda: ChannelsLast(nn.Conv2d(8, 20, 3, 1, 1), also=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str) -> None:
+    torch.manual_seed(0)
+    module = CASES[name]().eval()
+    f = pliant.compile(module, (tensor(2, 9, 8, 8),), dynamic_shapes=({0: "n", 1: "h", 2: "w"},))
+    for n in (0, 1, 3):
+        for size in SIZES:
+            x = tensor(n, *size, 8)
+            with torch.no_grad():
+                assert_same(f(x), module(x), tolerance=1e-4)
+    copies = [x for x in f.explain().splitlines() if x.endswith(("] permute", "] transpose"))]
+    assert len(copies) == (name == "read again"), f.explain()
+
+
+def test_other_orders_stay_copies() -> None:
+    """Rows that lie across, and a value that is a result too."""
+
+    class Turned(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = torch.softmax(x, -1)
+            z = torch.exp(x)
+            return y.transpose(0, 1), z, z.transpose(0, 1)
+
+    f = pliant.compile(Turned(), (tensor(5, 7),), dynamic_shapes=({0: "n", 1: "m"},))
+    for shape in [(1, 1), (5, 7), (33, 20), (0, 3)]:
+        x = tensor(*shape)
+        assert_same(f(x), Turned()(x), tolerance=1e-5)
