@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bench.limits import Copies, least, peak_operations
 from bench.systems import Sizes, case_of, read_inputs
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
@@ -78,26 +78,25 @@ def _count(imported: ImportedModel, stages: Stages, symbols: dict[str, int]) -> 
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Operations a second of f32 and bf16 products, bytes a second of a copy, read and written."""
+    """Operations a second of multiply-adds, in f32 and bf16, in registers or, where that has
+    instructions of its own (tiles), in the framework's product; bytes a second of the best copy,
+    read and written."""
     torch.set_num_threads(threads)
     found = {}
     n = 2048
     for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
         a, b = (torch.randn(n, n).to(dtype) for _ in range(2))
-        found[name] = 2 * n**3 / _least(lambda a=a, b=b: torch.mm(a, b))
+        product = 2 * n**3 / least(lambda a=a, b=b: torch.mm(a, b))
+        found[name] = max(product, peak_operations(threads, bf16=name == "bf16"))
     x, y = torch.ones(1 << 26), torch.zeros(1 << 26)
-    found["copy"] = 2 * x.nbytes / _least(lambda: y.copy_(x))
+    streamed = [Copies(2 * x.nbytes // threads).calls()["stream"] for _ in range(threads)]
+
+    def streams() -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda call: call(), streamed))
+
+    found["copy"] = 2 * x.nbytes / min(least(lambda: y.copy_(x)), least(streams))
     return found
-
-
-def _least(call: Callable[[], Any], limit: float = 1.0) -> float:
-    call()
-    least, end = math.inf, time.perf_counter() + limit
-    while time.perf_counter() < end:
-        begun = time.perf_counter()
-        call()
-        least = min(least, time.perf_counter() - begun)
-    return least
 
 
 def main() -> int:
