@@ -109,27 +109,40 @@ def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> t
     """Element offset, and how it moves from lane to lane: 0, 1, or 2 for anything else (then the
     offset is a vector)."""
     if all(isinstance(i, Index) for i in indices):
-        affine = e.resolve(_affine(buffer, indices))
+        return _affine_offset(e, e.resolve(_affine(buffer, indices)))
+    computed: Val | None = None
+    affine = as_int(0)
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        if isinstance(index, Index):
+            affine = affine + index.int_ * stride
+            continue
+        step = exprs.emit(e, index)
+        scaled = step if stride == 1 else _product(e, step, stride)
+        if computed is not None:
+            scaled = exprs.binary(e, "add", *exprs.together(e, computed, scaled))
+        computed = scaled
+    assert computed is not None
+    rest, stride_of_lanes = _affine_offset(e, e.resolve(affine))
+    # A row that is looked up is read along as any other.
+    if computed.lanes > 1 or stride_of_lanes == 2:
+        kind = vector_type("i64", e.lanes)
+        along = rest if stride_of_lanes == 2 else ints.emit_varying(e, e.resolve(affine))
+        return e.text.assign(f"add {kind} {exprs.widen(e, computed).text}, {along}"), 2
+    return e.text.assign(f"add i64 {computed.text}, {rest}"), stride_of_lanes
+
+
+def _affine_offset(e: Emitter, affine: Int) -> tuple[str, int]:
+    if not e.is_varying(affine):
+        return ints.emit_uniform(e, affine), 0
+    split = affine.linear(e.lane_var)
+    if split is None:  # a part of the lane's number, which its range may decide: (32*o + l)//32
+        affine = e.facts.simplify(affine)
         if not e.is_varying(affine):
             return ints.emit_uniform(e, affine), 0
         split = affine.linear(e.lane_var)
-        if split is None:  # a part of the lane's number, which its range may decide: (32*o + l)//32
-            affine = e.facts.simplify(affine)
-            if not e.is_varying(affine):
-                return ints.emit_uniform(e, affine), 0
-            split = affine.linear(e.lane_var)
-        if split is not None and split[0].is_const and split[0].value == 1:
-            return ints.emit_uniform(e, split[1]), 1
-        return ints.emit_varying(e, affine), 2
-    total: Val | None = None
-    for index, stride in zip(indices, buffer.strides, strict=True):
-        step = exprs.emit(e, index)
-        scaled = step if stride == 1 else _product(e, step, stride)
-        if total is not None:
-            scaled = exprs.binary(e, "add", *exprs.together(e, total, scaled))
-        total = scaled
-    assert total is not None
-    return total.text, 0 if total.lanes == 1 else 2
+    if split is not None and split[0].is_const and split[0].value == 1:
+        return ints.emit_uniform(e, split[1]), 1
+    return ints.emit_varying(e, affine), 2
 
 
 def _strided(
