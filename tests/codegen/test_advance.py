@@ -53,6 +53,27 @@ def test_values(kind: str) -> None:
         np.testing.assert_array_equal(y, expected)
 
 
+VECTORS = """
+@loop
+def digits(x: f32["n", "m + 1"], y: f32["n*m + s"], n: i64, m: i64, s: i64):
+    for i in grid((n*m + s + 15)//16):
+        for j in vectorized(16):
+            with block("y", S(16*i + j, n*m + s), where=16*i + j < n*m + s) as a:
+                y[a] = select(s <= a, x[(a - s)//m, (a - s)%m], 7.0)
+"""
+
+
+def test_lanes() -> None:
+    """The first is divided; others go on from there, past one multiple of the divisor or more."""
+    f = parse_function(VECTORS)
+    for n, m, s in [*SIZES, (7, 15, 3), (7, 16, 3), (7, 17, 3), (9, 40, 5), (2, 100, 1)]:
+        x = rows(n, m)
+        y = np.zeros(n * m + s, dtype=np.float32)
+        native(f, [x, y], {"n": n, "m": m, "s": s})
+        expected = np.concatenate([np.full(s, 7, np.float32), x[:, :m].ravel()])
+        np.testing.assert_array_equal(y, expected)
+
+
 def test_two_loops() -> None:
     f = parse_function(INNER)
     for n, m, k in [(3, 5, 2), (5, 1, 4), (1, 7, 3), (4, 4, 1), (0, 3, 2), (3, 0, 2), (2, 3, 0)]:

@@ -142,3 +142,16 @@ def test_other_types(dtype: torch.dtype) -> None:
     for h, w in SIZES[2:]:
         x = tensor(2, 6, h, w, dtype=dtype)
         assert_same(f(x), fn(x), tolerance=1e-2 if dtype is torch.float16 else 1e-9)
+
+
+@pytest.mark.parametrize("filters", [1, 7, 12, 16, 20, 24, 33])
+def test_columns_of_several_phases(filters: int) -> None:
+    """Phases share a panel where that halves their number, also with an epilogue."""
+    torch.manual_seed(0)
+    conv = torch.nn.ConvTranspose2d(24, filters, 2, 2)
+    module = torch.nn.Sequential(conv, torch.nn.BatchNorm2d(filters), torch.nn.ReLU()).eval()
+    f = pliant.compile(module, (tensor(1, 24, 5, 6),), dynamic_shapes=({0: "n", 2: "h", 3: "w"},))
+    for shape in [(1, 24, 1, 1), (2, 24, 5, 7), (1, 24, 16, 17), (0, 24, 3, 3)]:
+        x = tensor(*shape)
+        with torch.no_grad():
+            torch.testing.assert_close(f(x), module(x), rtol=1e-4, atol=1e-4)

@@ -322,7 +322,7 @@ class _Matcher:
                         "and the intrinsic does not add to what is there"
                     )
                     return
-        choices = [self.candidates(s, fitting[s], operands) for s in classes]
+        choices = [self.candidates(s, fitting[s], operands, f) for s, f in classes.items()]
         copies = self.copies(uses, operands)
         for chosen in product(*choices):
             groups: dict[str, tuple[str, ...]] = {}
@@ -357,19 +357,33 @@ class _Matcher:
         return head + (f" but not {' or '.join(others)}" if others and len(inside) > 1 else "")
 
     def candidates(
-        self, s: _Signature, group: list[str], operands: Sequence[Operand]
+        self, s: _Signature, group: list[str], operands: Sequence[Operand], formal: Sequence[str]
     ) -> list[tuple[str, ...]]:
-        """The iterators that may run together, outermost first. Those that the output has lie as
-        there: any number of the last ones. A sum has all, with one last along which an operand
-        lies element after element; where the intrinsic adds to the output, any number of those."""
+        """The iterators that may run together as the `formal` ones, outermost first. Those that the
+        output has lie as there: any number of the last ones that gains by it. A sum has all, with
+        one last along which an operand lies element after element; where the intrinsic adds to the
+        output, any number of those."""
         if not s.reduced:
-            return [tuple(group[k:]) for k in range(len(group))]
+            together = [tuple(group[k:]) for k in range(len(group))]
+            return [x for x in together if not self.in_vain(x, formal)]
         leading = next((o for o in operands if o.moves), operands[0])
         last = [v for v in reversed(group) if self.contiguous(leading, v)] or group[-1:]
         orders = [(*(x for x in group if x != v), v) for v in last]
         if self.intrinsic.begins:
             return orders
         return list(dict.fromkeys(o[k:] for o in orders for k in range(len(o))))
+
+    def in_vain(self, group: tuple[str, ...], formal: Sequence[str]) -> bool:
+        """Whether more than half as many tiles are done as where the last iterator runs alone,
+        whose elements then begin with a tile's: together some lie across the borders of vectors,
+        and are stored, and looked up, one by one."""
+        tile = self.intrinsic.extents[formal[-1]].extent
+        extent = self.workload.extents[group[-1]].extent
+        if len(group) == 1 or len(formal) > 1 or not (tile.is_const and extent.is_const):
+            return False
+        each, count = extent.value, self.likely(group[:-1])
+        alone = count * -(-each // tile.value)
+        return each % (tile.value // 2) != 0 and 2 * -(-each * count // tile.value) > alone
 
     def contiguous(self, o: Operand, name: str) -> bool:
         """Whether an operand lies element after element along an iterator, or is not there."""

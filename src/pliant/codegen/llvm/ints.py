@@ -97,16 +97,70 @@ def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
         if x not in loop.found:
             loop.found[x] = _advancing(e, loop, x, nonneg=e.facts.nonneg(num))
         return loop.found[x]
-    n, d = _emit(e, num, lanes), _emit(e, den, lanes)
+    if lanes > 1 and (rest := _after_first_lane(e, num, den)) is not None:
+        return _divide_lanes(e, rest, den, lanes)
+    n = _emit(e, num, lanes)
+    if e.is_varying(den):
+        d = _emit(e, den, lanes)
+    else:
+        d = _divisor(e, den) if lanes == 1 else e.splat(_divisor(e, den), "i64")
     return _floor(e, n, d, lanes, nonneg=e.facts.nonneg(num))
+
+
+def _divisor(e: Emitter, den: Int) -> str:
+    """At least 1, whatever the sizes are: where a loop does not run, or a choice is not taken, one
+    may be 0."""
+    d = _emit(e, den, 1)
+    if e.facts.positive(den):
+        return d
+    return e.text.intrinsic("llvm.umax.i64", "i64", [("i64", d), ("i64", "1")])
+
+
+def _after_first_lane(e: Emitter, num: Int, den: Int) -> Int | None:
+    """What the dividend of the first lane is, where it grows by one from lane to lane and the
+    divisor is a run-time size."""
+    den, split = e.resolve(den), e.resolve(num).linear(e.lane_var)
+    if den.is_const or e.lane_var in den.names or split is None or split[0] != 1:
+        return None
+    return split[1]
+
+
+def _divide_lanes(e: Emitter, rest: Int, den: Int, lanes: int) -> tuple[str, str]:
+    """The first lane is divided; in the others the remainder begins anew where it is as large as
+    the divisor, once if that is no less than the lanes. (No processor divides vectors.)"""
+    t, kind = e.text, vector_type("i64", lanes)
+    q0, r0 = _divide(e, rest, den, 1)
+    d = _divisor(e, den)
+    many, first, own = e.splat(d, "i64"), e.splat(q0, "i64"), e.splat(r0, "i64")
+    r = t.assign(f"add nsw {kind} {own}, {e.size(e.lane_var, lanes)}")
+    once, often, done = t.label("once"), t.label("often"), t.label("done")
+    found: list[tuple[str, str, str]] = []
+    if not e.facts.le(lanes, den):
+        t.branch(t.assign(f"icmp uge i64 {d}, {lanes}"), once, often)
+        t.start(often)
+        q = t.assign(f"udiv {kind} {r}, {many}")
+        found.append((q, t.assign(f"urem {kind} {r}, {many}"), t.block))
+        t.jump(done)
+        t.start(once)
+    over = t.assign(f"icmp uge {kind} {r}, {many}")
+    q = t.assign(f"zext {vector_type('i1', lanes)} {over} to {kind}")
+    flag = vector_type("i1", lanes)
+    less = t.assign(
+        f"select {flag} {over}, {kind} {t.assign(f'sub {kind} {r}, {many}')}, {kind} {r}"
+    )
+    if found:
+        found.append((q, less, t.block))
+        t.jump(done)
+        t.start(done)
+        q = t.phi(kind, *((x[0], x[2]) for x in found))
+        less = t.phi(kind, *((x[1], x[2]) for x in found))
+    return t.assign(f"add nsw {kind} {first}, {q}"), less
 
 
 def _advancing(e: Emitter, loop: Loop, x: Quotient, *, nonneg: bool) -> tuple[str, str]:
     with e.outside(loop):
-        n, d = _emit(e, x.rest, 1), _emit(e, x.den, 1)
+        n, d = _emit(e, x.rest, 1), _divisor(e, x.den)
         n = e.text.assign(f"add nsw i64 {n}, {loop.first}")
-        # Before a loop that is not run a size may be 0.
-        d = e.text.intrinsic("llvm.umax.i64", "i64", [("i64", d), ("i64", "1")])
         q, r = _floor(e, n, d, 1, nonneg=nonneg)
     return advance(e.text, loop, q, r, d)
 
