@@ -24,10 +24,11 @@ class Twice(nn.Module):
         return x + x
 
 
-def scheduled(module: nn.Module) -> Program:
-    """The kernel of a module on rows of 100."""
-    dynamic: Any = ({0: "rows"},)
-    imported = import_model(Request(module.eval(), (torch.ones(4, 100),), None, dynamic), OPERATORS)
+def scheduled(module: nn.Module, rows: int = 0) -> Program:
+    """The kernel of a module on rows of 100, any number of them or so many."""
+    dynamic: Any = None if rows else ({0: "rows"},)
+    args = (torch.ones(rows or 4, 100),)
+    imported = import_model(Request(module.eval(), args, None, dynamic), OPERATORS)
     ((_, launch),) = lower_function(imported.function, OPERATORS, 32).main.launches
     recipe = {"row": row_recipe, "map": map_recipe}[launch.spec.kind]
     return recipe(launch.spec, LANES, 1000)
@@ -60,3 +61,10 @@ def test_one_pass_asks_for_rows_to_come() -> None:
         assert [name for name, _ in asked] == [x.name, y.name][: 1 + outputs]
         assert all(ahead is maximum(x.strides[0], 2048) for _, ahead in asked)
     assert not noted(scheduled(Twice()), PREFETCH)
+
+
+def test_rows_that_are_kept() -> None:
+    """In the rows of an output; by themselves where it is known to go past the caches."""
+    for rows, streams in [(0, False), (1000, False), (50_000, True)]:
+        p = scheduled(nn.Softmax(-1), rows)
+        assert bool(noted(p, STREAM)) is streams

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce
 from pliant.ir.node import Node, transform
@@ -31,6 +32,7 @@ from pliant.sym.atoms import Atom, VarAtom, atom_names
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
 
 MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
+LARGE: Final = 16 << 20  # bytes of outputs that no cache keeps beside what they are made of
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Spec:
 
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
-    "strict" a sum is in order of the indices.
+    "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
+    least LARGE bytes.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class Spec:
     sizes: tuple[str, ...]
     plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
+    large: bool = False
 
     def plan(self, name: str) -> Plan | None:
         """How a member is run that is a packed contraction."""
@@ -127,11 +131,20 @@ def outline(
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
+        group.kind == "row" and _is_large(group),
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
         tuple(m.name for m in group.members),
     )  # fmt: skip
+
+
+def _is_large(group: Group) -> bool:
+    outputs = [m.tensor for m in group.members if m.name in group.outputs]
+    total = as_int(0)
+    for t in outputs:
+        total = total + prod(t.shape, start=as_int(1)) * t.dtype.bytes
+    return total.is_const and total.value >= LARGE
 
 
 def _unpacked(tensor: Tensor, plan: Plan) -> Tensor:

@@ -25,7 +25,7 @@ from pliant.ir.expr import Load, loads_of
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import For, statements
-from pliant.lower.canonical import Spec
+from pliant.lower.canonical import LARGE, Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.lower.pack import Plan
 from pliant.schedule.arrange import Arranged, Rows, arrange, rows_apart, rows_by_table, tile_height
@@ -33,7 +33,7 @@ from pliant.schedule.loop_partition import live_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
-from pliant.schedule.recipes.nests import LARGE, grain, inline_maps
+from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var

@@ -6,14 +6,13 @@ import warnings
 
 from pliant.base.settings import settings
 from pliant.ir.tensor import Compute
-from pliant.lower.canonical import Spec
+from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.attention import attention_recipe
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
-from pliant.schedule.recipes.nests import LARGE
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe

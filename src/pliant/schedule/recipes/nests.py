@@ -32,7 +32,6 @@ from pliant.sym.expr import Int, IntLike, as_int, maximum
 from pliant.sym.facts import Facts
 
 PARALLEL_WORK: Final = 32768  # elementary operations worth a thread of their own
-LARGE: Final = 16 << 20  # bytes of an output that no cache keeps beside what it is made from
 
 
 def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:

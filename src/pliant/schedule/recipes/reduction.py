@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pliant.lower.canonical import Spec
+from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
-    LARGE,
     grain,
     reduced_nest,
     vectorize_all,

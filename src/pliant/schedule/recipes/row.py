@@ -21,10 +21,10 @@ from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import offset_of
 from pliant.lower.access import DEAR, cost_of
-from pliant.lower.canonical import Spec
+from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.nests import LARGE, grain, localize, vectorize_all, work_of
+from pliant.schedule.recipes.nests import grain, localize, vectorize_all, work_of
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, maximum
 
@@ -38,7 +38,8 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     group = RowGroup(spec)
     p = start(spec, group.in_passes())
     for name in group.kept - set(spec.outputs):
-        p = _in_an_output(p, group, name)
+        # What goes past the caches is not written twice.
+        p = p if spec.large else _in_an_output(p, group, name)
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
     for name in group.reductions:
