@@ -103,3 +103,24 @@ def test_a_long_program_needs_no_stack() -> None:
     for k in range(5000):
         body = Let(Var(f"v{k}", i64), Index(var("n")), Seq((Nop(), body)))
     verify_function(Function("f", (), ("n",), body))
+
+
+NEVER = """
+@loop
+def never(x: f32[1], y: f32[1]):
+    with block("y", S(1, 1), where=CONDITION) as a:
+        y[a] = x[a]
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "runs"), [("1 < 1", False), ("2 <= 1", False), ("0 < 1", True)]
+)
+def test_a_block_that_never_runs_is_nowhere(condition: str, runs: bool) -> None:
+    """An iteration that a pipeline runs by itself, where there is none."""
+    source = NEVER.replace("CONDITION", condition)
+    if runs:
+        with pytest.raises(InvalidModelError, match="outside"):
+            verify_function(parse_function(source))
+    else:
+        verify_function(parse_function(source))

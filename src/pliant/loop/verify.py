@@ -25,7 +25,7 @@ from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
 from pliant.ir.check import type_fault
-from pliant.ir.expr import Axis, Expr, Index, Load, Var
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Var
 from pliant.ir.tensor import own_nodes
 from pliant.loop.printer import LOOP_WORDS, statement_lines
 from pliant.loop.reducer import Reducer
@@ -179,7 +179,7 @@ class _Verifier:
                 inside = binding.value >= 0 and (
                     not it.extent.is_const or binding.value < max(it.extent.value, 1)
                 )
-                if not inside:
+                if not inside and not _never(stmt.where):
                     raise _FaultError(f"{it.var} is {binding}, outside [0, {it.extent})")
             elif alone.setdefault(binding, it.var) != it.var and binding.sole_atom is not None:
                 raise _FaultError(f"{binding} is bound to {alone[binding]} and to {it.var}")
@@ -328,3 +328,16 @@ def context(lines: list[str], at: int) -> Iterator[str]:
     first = max(at - CONTEXT_LINES, 0)
     for k, line in enumerate(lines[first : at + CONTEXT_LINES + 1], first):
         yield f"{'>' if k == at else ' '} {k + 1:4} {line}"
+
+
+def _never(where: Expr | None) -> bool:
+    """Whether a block runs for no iteration: a part of its predicate compares numbers, and is
+    false. Iterations that a pipeline runs by themselves are such where there are too few."""
+    match where:
+        case Binary("and", a, b):
+            return _never(a) or _never(b)
+        case Binary("lt", Index(a), Index(b)) if a.is_const and b.is_const:
+            return a.value >= b.value
+        case Binary("le", Index(a), Index(b)) if a.is_const and b.is_const:
+            return a.value > b.value
+    return False
