@@ -383,7 +383,7 @@ class _Matcher:
             return False
         each, count = extent.value, self.likely(group[:-1])
         alone = count * -(-each // tile.value)
-        return each % (tile.value // 2) != 0 and 2 * -(-each * count // tile.value) > alone
+        return each % max(tile.value // 2, 1) != 0 and 2 * -(-each * count // tile.value) > alone
 
     def contiguous(self, o: Operand, name: str) -> bool:
         """Whether an operand lies element after element along an iterator, or is not there."""

@@ -46,7 +46,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -171,22 +171,13 @@ def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
     path = p.loop_path("inner_part", loop)
     target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
     assert isinstance(target, For)
-    known = {s.var for s in path if isinstance(s, For)} | p.sizes
-    first: Int = as_int(0)
-    end = target.extent
+    known = {s.var for s in path[:-1] if isinstance(s, For)} | p.sizes
+    first, end = as_int(0), target.extent
     for cond in conditions_in(target.body):
         gap = _least(target.body, cond, inside)
-        line = None if gap is None else gap.linear(loop)
-        if line is None or not line[0].is_const or not line[1].names <= known - {loop}:
-            continue
-        slope, rest = line[0].value, line[1]
-        if slope > 0:
-            first = maximum(first, (slope - 1 - rest) // slope)
-        elif slope < 0:
-            end = minimum(end, rest // -slope + 1)
-    if not facts.le(first, target.extent):
-        first = minimum(first, target.extent)
-    return first, end if facts.le(first, end) else maximum(first, end)
+        if gap is not None:
+            first, end = _narrowed(gap, loop, known, first, end) or (first, end)
+    return _in_order(first, end, target.extent, facts)
 
 
 def live_part(p: Program, loop: str) -> tuple[Int, Int]:
@@ -195,29 +186,39 @@ def live_part(p: Program, loop: str) -> tuple[Int, Int]:
 
         for i in grid(n): select(i <= m, …)        0, min(n, max(0, m + 1))
     """
-    path = p.loop_path("loop_partition", loop)
+    path = p.loop_path("live_part", loop)
     target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
     assert isinstance(target, For)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
-    known = around | p.sizes
-    first: Int = as_int(0)
-    end = target.extent
+    first, end = as_int(0), target.extent
     for cond in _choices(target.body):
         gaps = _greatest(target.body, cond, inside)
         # One is enough; those that are the same in all loops around leave more.
-        for gap in sorted(gaps, key=lambda x: (x.names.isdisjoint(around), len(list(x.terms())))):
-            line = gap.linear(loop)
-            if line is None or not line[0].is_const or not line[1].names <= known:
-                continue
-            slope, rest = line[0].value, line[1]
-            if slope > 0:
-                first = maximum(first, (slope - 1 - rest) // slope)
-            elif slope < 0:
-                end = minimum(end, rest // -slope + 1)
-            break
+        gaps.sort(key=lambda x: (x.names.isdisjoint(around), len(list(x.terms()))))
+        bounds = (_narrowed(x, loop, around | p.sizes, first, end) for x in gaps)
+        first, end = next((x for x in bounds if x is not None), (first, end))
     end = end if facts.nonneg(end) else maximum(end, 0)
-    if not facts.le(first, target.extent):
-        first = minimum(first, target.extent)
+    return _in_order(first, end, target.extent, facts)
+
+
+def _narrowed(gap: Int, loop: str, known: Set[str], first: Int, end: Int) -> tuple[Int, Int] | None:
+    """Of the points from `first` to `end` of a loop those where the gap, which is linear in its
+    variable, is at least 0; None where it is not, or mentions more than is `known`."""
+    line = gap.linear(loop)
+    if line is None or not line[0].is_const or not line[1].names <= known:
+        return None
+    slope, rest = line[0].value, line[1]
+    if slope > 0:
+        first = maximum(first, (slope - 1 - rest) // slope)
+    elif slope < 0:
+        end = minimum(end, rest // -slope + 1)
+    return first, end
+
+
+def _in_order(first: Int, end: Int, extent: Int, facts: Facts) -> tuple[Int, Int]:
+    """The points, with first <= end and first <= extent."""
+    if not facts.le(first, extent):
+        first = minimum(first, extent)
     return first, end if facts.le(first, end) else maximum(first, end)
 
 

@@ -1,10 +1,14 @@
 """Copies around an intrinsic: in vectors along what lies side by side, where that is known.
 
-   for i, j in grid(rows, k):  t[i, j] = x[j, i]      rows <= 256: lines of x that are read in part
-->                                                    would be gone when their rest is wanted
-   for j, i in grid(k, rows):  t[i, j] = x[j, i]
+for i, j in grid(rows, k):  t[i, j] = x[j, i]     rows <= 256: lines of x that are read in part
+->                                                would be gone when their rest is wanted
+for j, i in grid(k, rows):  t[i, j] = x[j, i]
 
-   for j in grid(32):  y[i, j] = t[i, j]         ->   for j in vectorized(32): y[i, j] = t[i, j]
+for i, j in grid(k, 32):  t[i, j] = x[j, i]       likewise where they lie in the same places of
+->                                                the cache
+for i0, j, i1 in grid(k//16, 32, 16):  t[16*i0 + i1, j] = x[j, 16*i0 + i1]
+
+for j in grid(32):  y[i, j] = t[i, j]      ->     for j in vectorized(32): y[i, j] = t[i, j]
 """
 
 from __future__ import annotations

@@ -138,13 +138,12 @@ def _divide_lanes(e: Emitter, rest: Int, den: Int, lanes: int) -> tuple[str, str
     if not e.facts.le(lanes, den):
         t.branch(t.assign(f"icmp uge i64 {d}, {lanes}"), once, often)
         t.start(often)
-        q = t.assign(f"udiv {kind} {r}, {many}")
-        found.append((q, t.assign(f"urem {kind} {r}, {many}"), t.block))
+        found.append((*_floor(e, r, many, lanes, nonneg=True), t.block))
         t.jump(done)
         t.start(once)
     over = t.assign(f"icmp uge {kind} {r}, {many}")
-    q = t.assign(f"zext {vector_type('i1', lanes)} {over} to {kind}")
     flag = vector_type("i1", lanes)
+    q = t.assign(f"zext {flag} {over} to {kind}")
     less = t.assign(
         f"select {flag} {over}, {kind} {t.assign(f'sub {kind} {r}, {many}')}, {kind} {r}"
     )
