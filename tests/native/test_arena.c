@@ -30,6 +30,20 @@ static void a_steady_state_allocates_nothing(void) {
     pl_stack_free(&s);
 }
 
+static void a_larger_call_leaves_its_memory_to_the_next(void) {
+    pl_stack s = {0};
+    for (int64_t bytes = 1 << 20; bytes <= 8 << 20; bytes *= 2) {
+        char* block = pl_stack_take(&s, bytes);
+        CHECK(block);
+        memset(block, 7, (size_t)bytes);
+        pl_stack_empty(&s, 1000);
+        block = pl_stack_take(&s, bytes);
+        CHECK(block[0] == 7 && block[bytes - 1] == 7); /* the same pages, not mapped anew */
+        pl_stack_empty(&s, 1000);
+    }
+    pl_stack_free(&s);
+}
+
 static void unused_memory_goes_back(void) {
     pl_stack s = {0};
     CHECK(pl_stack_take(&s, 100 << 20));
@@ -112,6 +126,7 @@ static void a_call_respects_its_limit(void) {
 int main(void) {
     blocks_are_aligned_and_disjoint();
     a_steady_state_allocates_nothing();
+    a_larger_call_leaves_its_memory_to_the_next();
     unused_memory_goes_back();
     release_returns_to_the_mark();
     impossible_sizes_fail();

@@ -91,6 +91,12 @@ void* pl_stack_take(pl_stack* stack, int64_t bytes) {
         } else {
             free_from(spare);
             chunk->next = NULL;
+            /* Nothing lies in the first one: it makes room, so that a growing size is in memory
+             * once, and stays the only chunk. */
+            if (!chunk->used && !chunk->previous) {
+                free_from(chunk);
+                stack->first = stack->current = NULL;
+            }
             chunk = NULL;
         }
     }
