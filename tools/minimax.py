@@ -183,14 +183,14 @@ ASIN_LIMIT = mpf("0.5701")
 ZERO, ONE = mpf(0), mpf(1)
 
 
-def exp_fit(name: str, count: int, bits: int) -> Fit:
-    """exp(r) = 1 + r + r^2 P(r)."""
+def exp_fit(name: str, count: int, bits: int, high: mpf = HALF_LN2) -> Fit:
+    """exp(r) = 1 + r + r^2 P(r) for |r| <= high."""
     return Fit(
         name,
         lambda r: (mp.exp(r) - 1 - r) / r**2,
         lambda r: r**2 / mp.exp(r),
-        -HALF_LN2,
-        HALF_LN2,
+        -high,
+        high,
         count,
         bits,
     )
@@ -266,6 +266,7 @@ def erfc_fit(name: str, high: mpf, count: int) -> Fit:
 
 
 FITS = (
+    exp_fit("EXP_SIXTEENTH_F32", 2, 24, HALF_LN2 / 16),
     exp_fit("EXP_F64", 10, 53),
     expm1_fit("EXPM1_F32", 5, 24),
     expm1_fit("EXPM1_F64", 11, 53),

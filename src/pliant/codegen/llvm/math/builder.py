@@ -155,6 +155,15 @@ class Value:
         """self 2^floor(power), rounded once. Where `builder.has_scalef`."""
         return self.builder.scalef(self, power)
 
+    def entry_of(self, table: tuple[float, ...]) -> Value:
+        """The entry that the low bits of each integer name. Where `builder.has_tables`."""
+        return self.builder.entry_of(self, table)
+
+    def nearest_zero(self, limit: float) -> Value:
+        """self where |self| <= limit, else a number in [-limit, limit], for NaN too. Where
+        `builder.has_tables`."""
+        return self.builder.nearest_zero(self, limit)
+
     def trunc(self) -> Value:
         return self.builder.intrinsic("trunc", self)
 
@@ -214,6 +223,7 @@ class Builder:
         bits = lanes * self.format.bits
         self.has_scalef = bits == 512 or ("avx512vl" in features and bits in (128, 256))
         self.has_scalef &= "avx512f" in features
+        self.has_tables = bits == 512 and dtype is f32 and {"avx512f", "avx512dq"} <= features
         self.params = tuple(Value(self, f"%x{i}", self.format.kind) for i in range(arity))
         self.declares: dict[str, None] = {}
         self.requires: list[str] = []
@@ -289,6 +299,30 @@ class Builder:
         values = [(vector, a.text), (vector, power.text), (vector, a.text), (mask, "-1")]
         values += [(kind, "4") for kind in rounding]
         arguments = ", ".join(f"{kind} {text}" for kind, text in values)
+        return self.emit(f"call {vector} {name}({arguments})", a.kind)
+
+    def entry_of(self, index: Value, table: tuple[float, ...]) -> Value:
+        assert self.has_tables
+        assert len(table) == self.lanes
+        vector, indices = self.type("float"), self.type(index.kind)
+        name = f"@llvm.x86.avx512.permvar.sf.{self.lanes * self.format.bits}"
+        self.declares[f"declare {vector} {name}({vector}, {indices})"] = None
+        entries = ", ".join(f"float {_literal('float', t)}" for t in table)
+        return self.emit(
+            f"call {vector} {name}({vector} <{entries}>, {indices} {index.text})", "float"
+        )
+
+    def nearest_zero(self, a: Value, limit: float) -> Value:
+        assert self.has_tables
+        vector, mask = self.type(a.kind), f"i{self.lanes}"
+        name = f"@llvm.x86.avx512.mask.range.ps.{self.lanes * self.format.bits}"
+        parameters = ", ".join([vector, vector, "i32", vector, mask, "i32"])
+        self.declares[f"declare {vector} {name}({parameters})"] = None
+        # 6: of the two the one of lesser magnitude, with its sign; 4: round as the mode says
+        other = self.constant(a.kind, limit)
+        arguments = (
+            f"{vector} {a.text}, {vector} {other.text}, i32 6, {vector} {a.text}, {mask} -1, i32 4"
+        )
         return self.emit(f"call {vector} {name}({arguments})", a.kind)
 
     def rarely(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+EXP_SIXTEENTH_F32: Final = (  # worst weighted error 2^-29.2
+    float.fromhex("0x1.00021e0000000p-1"),
+    float.fromhex("0x1.55559a0000000p-3"),
+)
 EXP_F64: Final = (  # worst weighted error 2^-57.8
     float.fromhex("0x1.000000000000ap-1"),
     float.fromhex("0x1.5555555555510p-3"),

@@ -4,6 +4,11 @@ exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2 (Cody and Waite'
 split so that n * LN2_HIGH is exact). exp(r) is a minimax polynomial. 2^n is applied by the
 instruction for it where there is one (AVX-512's vscalef), else as two factors made by integer
 shifts: results overflow to infinity and underflow gradually by themselves, with the same bits.
+
+Where a register is a table of 16 numbers (AVX-512), n counts sixteenths and 2^(n mod 1) comes from
+the table (Tang, Table-driven implementation of the exponential function, 1989): r is 16 times
+smaller, and a polynomial of half the degree is as accurate. The last bit of a result may differ
+from that of the other way.
 """
 
 from __future__ import annotations
@@ -13,9 +18,10 @@ from typing import Final, NamedTuple
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
-from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
+from pliant.codegen.llvm.math.builder import Builder, Value, horner, polynomial
 
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
+TABLE: Final = tuple(2 ** (k / 16) for k in range(16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,18 @@ def _reduce(x: Value, offset: int) -> tuple[Value, Value, Value]:
     return t, n, n.mad(-data.ln2_low, r)
 
 
+def _by_table(x: Value) -> Value:
+    """exp(x) with one instruction to clamp: r, which is nothing sensible where n is beyond all
+    powers; it must only be such that exp(r) comes out positive and finite there."""
+    data = DATA[f32]
+    magic = x.builder.format.rounding / len(TABLE)
+    t = x.mad(LOG2_E, magic)
+    n = t - magic
+    r = n.fma(-data.ln2_low, n.fma(-data.ln2_high, x)).nearest_zero(1.0)
+    power = t.as_int().entry_of(TABLE)  # 2^(n mod 1)
+    return (power * r).mad(horner(r, (1.0, *table.EXP_SIXTEENTH_F32)), power).scalef(n)
+
+
 def power_of_two(t: Value) -> Value:
     """2^(k - bias) where the low bits of t hold k, for 0 < k < 2 bias + 1."""
     return (t.as_int() << t.builder.format.mantissa).as_float()
@@ -118,13 +136,16 @@ def expm1_polynomial(r: Value, c: tuple[float, ...]) -> Value:
 
 
 def exp(b: Builder, x: Value) -> Value:
+    if b.has_tables:
+        return _by_table(x)
     data = DATA[b.dtype]
     power, r = reduce(x.at_most(data.highest).at_least(data.lowest))
     return scale(exp_polynomial(r, data.exp), power)
 
 
 def exp_of_negative(x: Value) -> Value:
-    """exp(x) for x <= 0 or NaN, with gradual underflow."""
+    """exp(x) for x <= 0 or NaN, with gradual underflow; not by a table, whose error of up to one
+    ulp would be more than two in sigmoid."""
     data = DATA[x.builder.dtype]
     power, r = reduce(x.at_least(data.lowest))
     return scale(exp_polynomial(r, data.exp), power)

@@ -70,7 +70,8 @@ def math_function(
     name: str, dtype: DType, lanes: int, features: Features = NO_FEATURES
 ) -> MathFunction:
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
-    processors with these features. The bits of its results do not depend on them."""
+    processors with these features. The bits of its results do not depend on them, but the last
+    ones of exp in f32 do, where AVX-512's registers are full."""
     if name not in MATH_FUNCTIONS:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
