@@ -29,7 +29,12 @@ from pliant.base.dtypes import bf16, f32, i8, i32, u8
 from pliant.codegen.build import target_matmuls
 from pliant.codegen.llvm.target import target
 from pliant.runtime.callable import Compiled
-from pliant.schedule.auto_tensorize import auto_tensorize, groups_apart, mappings_to
+from pliant.schedule.auto_tensorize import (
+    auto_tensorize,
+    groups_apart,
+    mappings_to,
+    phases_alone,
+)
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
@@ -85,7 +90,12 @@ def tensorized(w: Workload, t: Types, **known: int) -> tuple[Program, MatmulIntr
 
 
 def mapping_of(p: Program, block: str, intrinsic: str) -> str:
-    """The best mapping, perhaps after groups were split off."""
+    """The best mapping, perhaps after groups were split off, or of the last of several phases."""
+    phases = phases_alone(p, block, intrinsic)
+    if phases is not None:
+        p, blocks = phases
+        best = mappings_to(p, blocks[-1], intrinsic).best
+        return f"{len(blocks)} phases, {best}".replace(f"{blocks[-1]}_v", "")
     best = mappings_to(p, block, intrinsic).best
     apart = groups_apart(p, block)
     if best is None and apart is not None:

@@ -12,12 +12,14 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from pliant.base.dtypes import f32, i32
-from pliant.ir.expr import Select
+from pliant.ir.expr import Binary, Index, Select
+from pliant.ir.node import walk
 from pliant.loop.lower_pipeline import pipeline_of
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Seq, Store, statements
 from pliant.schedule.flow import Flow
 from pliant.schedule.program import Program
+from pliant.sym.atoms import ModAtom
 from pliant.sym.expr import var
 
 Move = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -271,6 +273,23 @@ def sum_apart(draw: Draw, p: Program) -> list[Move]:
     return [_move("sum_apart", draw(st.sampled_from(found)))] if found else []
 
 
+def phases_apart(draw: Draw, p: Program) -> list[Move]:
+    """A sum whose terms are zero but in steps."""
+    blocks = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
+    found = [s.name for s in blocks if any(_steps(n) for n in walk(s.body))]
+    return [_move("phases_apart", draw(st.sampled_from(found)))] if found else []
+
+
+def _steps(node: Any) -> bool:
+    """Whether this is a condition of divisibility."""
+    return (
+        isinstance(node, Binary)
+        and node.op == "eq"
+        and isinstance(node.a, Index)
+        and isinstance(node.a.int_.sole_atom, ModAtom)
+    )
+
+
 def tensorize(draw: Draw, p: Program) -> list[Move]:
     """A row that an intrinsic of random programs can do: of a copy, or of a product's sum."""
     f32s = {b.name for b in p.function.buffers if b.dtype is f32}
@@ -319,6 +338,7 @@ LEADS: Final = {
         merge,
         pad_block,
         pad_einsum,
+        phases_apart,
         prefetch,
         reverse_compute_at,
         reverse_compute_inline,

@@ -14,6 +14,7 @@ from pliant.base.dtypes import f32, i8, i32, i64, u8
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import (
     Tensor,
+    all_of,
     compute,
     inputs_of,
     placeholder,
@@ -38,9 +39,9 @@ MOST = 3  # dims of a tensor
 
 KINDS = (
     "elementwise", "reduction", "product", "convolution", "stencil", "window", "running", "gather",
-    "moved", "scattered", "masked", "whole", "whole",
+    "moved", "scattered", "masked", "whole", "whole", "spread",
 )  # fmt: skip
-PRODUCTS = ("product", "convolution")
+PRODUCTS = ("product", "convolution", "spread")
 
 Dims = tuple[Int, ...]
 Draw = Callable[[Any], Any]
@@ -196,6 +197,23 @@ class _Maker:
             )
 
         return compute((filters, extent), body, name)
+
+    def spread(self, name: str) -> Tensor:
+        """A transposed convolution with steps, along one dim, perhaps with channels."""
+        self.products += 1
+        step, width, skip = self.one(2, 3), self.one(1, 2, 3, 4), self.one(0, 1, 2)
+        extent, channels = self.dim(), self.one(1, 1, 2)
+        a, w = self.tensor((as_int(channels), extent)), self.tensor((channels, width))
+
+        def body(i: Int) -> Expr:
+            def term(c: Int, r: Int) -> Expr:
+                at = i + skip - r
+                known = [as_expr(at % step).eq(0), within(at // step, extent)]
+                return select(all_of(known), a[c, at // step], 0.0) * w[c, r]
+
+            return reduce("sum", (channels, width), term)
+
+        return compute((step * extent + self.one(0, 0, 1),), body, name)
 
     def stencil(self, name: str) -> Tensor:
         """Neighbours along the last dim, zeros outside; or a reduction over the window."""

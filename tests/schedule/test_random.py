@@ -40,7 +40,7 @@ NAMES = (
     "prefetch "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
-    "sum_apart sum_apart tensorize unannotate"
+    "sum_apart sum_apart phases_apart phases_apart tensorize unannotate"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (

@@ -59,11 +59,12 @@ class Access:
         return at.int_ if isinstance(at, Index) else None
 
 
-Invoked = Callable[[Invoke], Stmt | None]
+Invoked = Callable[[Invoke], Stmt | frozenset[int] | None]
 
 
 def accesses(root: Stmt, invoked: Invoked = lambda _: None) -> tuple[Access, ...]:
-    """All accesses below `root`, in program order; `invoked` tells what a call means, if known."""
+    """All accesses below `root`, in program order; `invoked` tells what a call means, or at least
+    which of its arguments, by position, it writes through, if known."""
     found: list[Access] = []
     for access in _Walk(invoked).statement(root, _Context()):
         found.append(replace(access, position=len(found)))
@@ -148,7 +149,7 @@ class _Walk:
 
     def invoke(self, s: Invoke, c: _Context) -> Iterator[Access]:
         meaning = self.invoked(s)
-        if meaning is not None:
+        if isinstance(meaning, Stmt):
             yield from self.statement(meaning, c)
             return
         for a in s.args:
@@ -156,8 +157,8 @@ class _Walk:
                 yield self.access(a.buffer, None, False, c)
             elif isinstance(a, Expr):
                 yield from self.expr(a, c)
-        for a in s.args:
-            if isinstance(a, BufferRef):
+        for k, a in enumerate(s.args):
+            if isinstance(a, BufferRef) and (meaning is None or k in meaning):
                 yield self.access(a.buffer, None, True, c)
 
     def expr(self, e: Expr, c: _Context) -> Iterator[Access]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from pliant.base.dtypes import boolean
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Select, Unary, const
+from pliant.ir.node import Node, transform
 from pliant.sym.facts import Facts
 
 
@@ -65,3 +67,17 @@ def needed(term: Expr) -> Iterator[Expr]:
             yield from needed(b)
         case Cast(_, a):
             yield from needed(a)
+
+
+def assuming(term: Expr, conditions: Sequence[Expr]) -> Expr:
+    """`term` where the conditions hold."""
+    true = const(True, boolean)
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Binary) and node.op == "and":
+            return node.b if node.a is true else node.a if node.b is true else node
+        if isinstance(node, Select) and node.cond is true:
+            return node.a
+        return node
+
+    return transform(term, visit, dict.fromkeys(conditions, true))  # type: ignore[no-any-return]

@@ -21,6 +21,7 @@ outputs that nobody reads. `aligned` asks for that; it pays where phases share a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -55,9 +56,16 @@ def phases(tensor: Compute, *, aligned: bool) -> tuple[Phase, ...]:
     body = tensor.body
     if not isinstance(body, Reduce) or body.combiner != "sum":
         return ()
+    return phases_of(body.body, tensor.axes, body.axes, aligned=aligned)
+
+
+def phases_of(
+    term: Expr, axes: Sequence[Axis], reduced: Sequence[Axis], *, aligned: bool
+) -> tuple[Phase, ...]:
+    """The same of what a sum over the axes `reduced` adds up, for every one of `axes`."""
     found: list[Phase] = []
-    for condition in dict.fromkeys(needed(body.body)):
-        phase = _phase(condition, tensor, aligned)
+    for condition in dict.fromkeys(needed(term)):
+        phase = _phase(condition, axes, reduced, aligned)
         if phase is not None and not any(
             phase.outer == f.outer or phase.inner == f.inner for f in found
         ):
@@ -65,7 +73,9 @@ def phases(tensor: Compute, *, aligned: bool) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def _phase(condition: Expr, tensor: Compute, aligned: bool) -> Phase | None:
+def _phase(
+    condition: Expr, axes: Sequence[Axis], reduced: Sequence[Axis], aligned: bool
+) -> Phase | None:
     match condition:
         case Binary("eq", Index(remainder), Index(zero)) if zero == 0:
             atom = remainder.sole_atom
@@ -73,8 +83,8 @@ def _phase(condition: Expr, tensor: Compute, aligned: bool) -> Phase | None:
             return None
     if not isinstance(atom, ModAtom) or not atom.den.is_const:
         return None
-    outer = [a for a in tensor.axes if a.var in atom.num.names]
-    inner = [a for a in tensor.reduce_axes if a.var in atom.num.names]
+    outer = [a for a in axes if a.var in atom.num.names]
+    inner = [a for a in reduced if a.var in atom.num.names]
     if len(outer) != 1 or len(inner) != 1:
         return None
     split = _linear(atom.num, outer[0].var, inner[0].var)

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pliant.base.dtypes import boolean, f32
+from pliant.base.dtypes import f32
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, Select, const, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
 from pliant.lower.access import is_copy, is_identity
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
-from pliant.lower.conditions import needed
+from pliant.lower.conditions import assuming, needed
 from pliant.lower.layout import Order, own_wish, readers_of, runs_in_rows
 from pliant.lower.phases import Phase, phases
 from pliant.lower.stages import Stage, Stages
@@ -117,7 +117,7 @@ def _split_sum(
     assert isinstance(body, Reduce)
     axes, where = _split_space(tensor.axes, splits)
     parts = {a.var: p for a, p in zip(tensor.axes, _remainders(splits), strict=True)}
-    term = _assuming(body.body, [f.condition for f in found])
+    term = assuming(body.body, [f.condition for f in found])
     extents = {f.inner: f.extent for f in found}
     for f in found:
         where[f.inner] = f.position.subs({f.outer: parts[f.outer]})
@@ -205,20 +205,6 @@ def _stays_inside(tensor: Compute, name: str) -> bool:
             if name in index.int_.names and not {low, high} <= known:
                 return False
     return True
-
-
-def _assuming(term: Expr, conditions: Sequence[Expr]) -> Expr:
-    """`term` where the conditions hold."""
-    true = const(True, boolean)
-
-    def visit(node: Node) -> Node:
-        if isinstance(node, Binary) and node.op == "and":
-            return node.b if node.a is true else node.a if node.b is true else node
-        if isinstance(node, Select) and node.cond is true:
-            return node.a
-        return node
-
-    return transform(term, visit, dict.fromkeys(conditions, true))  # type: ignore[no-any-return]
 
 
 # -- maps ----------------------------------------------------------------------------------------

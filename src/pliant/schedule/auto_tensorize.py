@@ -11,7 +11,8 @@ Which iterators run as which of the intrinsic's is for `ir.mapping` to say; here
 takes: the block gets these iterators, what it writes is collected in a tile, operands are copied to
 where the intrinsic wants them, or found through a table where it looks there, loops are split into
 tiles, and the tile is replaced by a call. What is summed up is padded where the intrinsic takes
-whole tiles of it; what zero points take away is summed apart before. Outer loops are left to be
+whole tiles of it; what zero points take away is summed apart before, and a sum of terms that are
+zero but in steps (a transposed convolution) is one block for each phase. Outer loops are left to be
 scheduled. All mappings to all intrinsics are tried, best first, until one is not refused.
 
 Source: TensorIR (ASPLOS'23), section 4.2.
@@ -72,16 +73,51 @@ def auto_tensorize(
     """
     reasons: list[str] = []
     apart = groups_apart(p, block)
+    ways = [(p, (block,))] if apart is None else [(p, (block,)), (apart, (block,))]
     for name in intrinsics:
-        for q in (p, apart) if apart is not None else (p,):
-            found = mappings_to(q, block, name, constants)
-            reasons += [f"{name}: {r}" for r in found.reasons if not found.maps]
-            for m in found.maps:
-                try:
-                    return copies_in_vectors(tensorized(q, block, name, m))
-                except SchedulingError as error:
-                    reasons.append(f"{name} by {m}: {error}")
+        phases = phases_alone(p, block, name)
+        for q, blocks in ways if phases is None else [phases, *ways]:
+            done = _all_by(q, blocks, name, constants, reasons)
+            if done is not None:
+                return copies_in_vectors(done)
     raise _refusal(block, "; ".join(dict.fromkeys(reasons)) or "no intrinsic was given")
+
+
+def _all_by(
+    p: Program, blocks: Sequence[str], name: str, constants: Set[str], reasons: list[str]
+) -> Program | None:
+    """The program with all of these blocks run by an intrinsic; where one cannot, None, and why."""
+    for block in blocks:
+        found = mappings_to(p, block, name, constants)
+        reasons += [f"{name}: {r}" for r in found.reasons if not found.maps]
+        for m in found.maps:
+            try:
+                p = tensorized(p, block, name, m)
+            except SchedulingError as error:
+                reasons.append(f"{name} by {m}: {error}")
+            else:
+                break
+        else:
+            return None
+    return p
+
+
+def phases_alone(p: Program, block: str, intrinsic: str) -> tuple[Program, tuple[str, ...]] | None:
+    """The program with a block for each phase of a sum whose terms are zero but in steps (a
+    transposed convolution's), and those of them that sum up anything; None where it is no such sum.
+    What each writes is collected by its own iterators. What they all read is copied once."""
+    try:
+        for m in mappings_to(p, block, intrinsic).maps[:1]:
+            form, _ = joined(einsum_of_function(p.intrinsics[intrinsic].semantics))
+            p, _ = _relaid(p, block, intrinsic, m, form)
+        p = p.phases_apart(block)
+        made = [str(b) for b in p.made]
+        sums = [b for b in made if all(i.extent != 0 for i in p.block(b).iters if i.kind == "R")]
+        for b in sums:
+            p = p.reindex(b, _stored(p, b).buffer.name)
+    except SchedulingError:
+        return None
+    return p, tuple(sums)
 
 
 def groups_apart(p: Program, block: str) -> Program | None:

@@ -116,7 +116,7 @@ class Flow:
             again = any(x.var not in shared for x in common_loops(a.loops, to.loops))
             if a.buffer in reads and a.write and (a.position >= to.position or again):
                 return f"{a.buffer.name}, which it reads, is written after the loop begins"
-            if a.buffer in outs and (a.position < end or again):
+            if a.buffer in outs and (to.position <= a.position < end or again):
                 return f"{a.buffer.name} is used before it"
         return ""
 

@@ -41,6 +41,13 @@ class Intrinsic:
     def callee(self) -> str:
         return self.symbol or self.name
 
+    @property
+    def written(self) -> frozenset[int]:
+        """Which arguments of a call in the order of the semantics' signature it writes through."""
+        stored_to = _stored(self.semantics.body)
+        formals = enumerate(self.semantics.buffers)
+        return frozenset(k for k, b in formals if b in stored_to)
+
 
 def meaning(intrinsic: Intrinsic, call: Invoke) -> Stmt | None:
     """The loops that a call stands for, where every dimension of the intrinsic's buffers lies

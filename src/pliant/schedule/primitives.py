@@ -27,6 +27,7 @@ from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.pad_einsum import pad_einsum
+from pliant.schedule.phases_apart import phases_apart
 from pliant.schedule.prefetch import prefetch
 from pliant.schedule.program import Primitive, Program
 from pliant.schedule.reduce_lanes import reduce_lanes
@@ -106,6 +107,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         pad_block,
         pad_einsum,
         sum_apart,
+        phases_apart,
         blockize,
         tensorize,
         sample_categorical,

@@ -264,10 +264,11 @@ class Program:
         names.variables.update(self.decisions)
         return names
 
-    def invoked(self, call: Invoke) -> Stmt | None:
-        """What a call to an intrinsic means; None for other callees."""
+    def invoked(self, call: Invoke) -> Stmt | frozenset[int] | None:
+        """What a call to an intrinsic means, or which arguments it writes through; None for other
+        callees."""
         found = self.intrinsics.get(call.callee)
-        return None if found is None else meaning(found, call)
+        return None if found is None else meaning(found, call) or found.written
 
     def with_body(self, body: Stmt, *made: Ref) -> Program:
         """The program with another body."""
