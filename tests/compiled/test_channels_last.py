@@ -67,3 +67,22 @@ def test_other_orders_stay_copies() -> None:
     for shape in [(1, 1), (5, 7), (33, 20), (0, 3)]:
         x = tensor(*shape)
         assert_same(f(x), Turned()(x), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_what_is_made_for_a_window_lies_along_its_rows(
+    precision: str | None, transposed: bool
+) -> None:
+    """A map of an image with channels first, or its conversion to a narrower type."""
+    torch.manual_seed(0)
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    module = nn.Sequential(nn.ReLU(), kind(24, 20, 3, 2, 1)).eval()
+    dims = ({0: "n", 2: "h", 3: "w"},)
+    f = pliant.compile(module, (tensor(2, 24, 9, 8),), dynamic_shapes=dims, precision=precision)
+    for n in (0, 1, 3):
+        for size in SIZES:
+            x = tensor(n, 24, *size)
+            with torch.no_grad():
+                assert_same(f(x), module(x), tolerance=1e-4 if precision is None else 2e-2)
+    assert "rows read in place" in f.explain(), f.explain()

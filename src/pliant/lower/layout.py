@@ -314,9 +314,12 @@ def _reader_wish(
     load: Load | None, reader: Tensor, order: Order | None, constants: Set[str]
 ) -> Order | None:
     """Dimensions in the order in which the reader runs through what it loads, where row-major
-    would make it jump."""
+    would make it jump; with that last along which a sliding window wants its rows."""
     if load is None or not isinstance(reader, Compute):
         return None
+    dim = _rows_along(load, reader, order, constants)
+    if dim is not None:
+        return (*(d for d in range(len(load.indices)) if d != dim), dim)
     innermost = _innermost(reader, order, constants)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
@@ -329,6 +332,19 @@ def _reader_wish(
         at = [place[n] for n in index.int_.names if n in place]
         keys.append((max(at, default=-1), dim))
     return tuple(dim for _, dim in sorted(keys))
+
+
+def _rows_along(
+    load: Load, reader: Compute, order: Order | None, constants: Set[str]
+) -> int | None:
+    """The dimension of a contraction's operand, but not its last, along which its rows should lie;
+    None for what is no such operand."""
+    c = contraction(reader, constants)
+    if c is None or c.a.source is not load.source:
+        return None
+    wanted = _wanted_last(reader, order or tuple(range(len(reader.axes))), constants)
+    dim = None if wanted is None else _dim_of(load, *wanted)
+    return None if dim == len(load.indices) - 1 or _ends_reduced(load, reader) else dim
 
 
 def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tuple[str, ...]:
