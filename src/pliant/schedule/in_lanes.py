@@ -15,6 +15,7 @@ conditions hold, have none of this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -260,6 +261,9 @@ def _operands_apart(p: Program, update: str) -> Program:
             p = p.reindex(update, load.source.name)
             copy, vector = p.made[:2]
             p = p.compute_at(copy, p.loops(update)[-2]).shrink_buffer(vector)
+            if p.block(copy).where is not None:
+                with suppress(SchedulingError):  # else the rest of the vector is left as it was
+                    p = p.pad_block(copy)
     return p
 
 
