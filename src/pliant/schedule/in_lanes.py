@@ -31,7 +31,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, var
 
 TILE: Final = 4  # vectors of sums at once: enough not to wait for one another
 WIDE: Final = 2  # times as many, where nothing more has to be kept
@@ -71,7 +71,7 @@ def in_lanes(
     start = blocks_in(p.loop(outer[-1]))[0].name
     for name in (start, block, store):
         p = _lanes_apart(p, name, plan)
-    p = _operands_apart(p, block)
+    p = _operands_apart(p, block, plan)
     if p.block(block).where is not None:
         p = p.pad_block(block, start)
     p, parts = _parts(p, outer)
@@ -88,12 +88,13 @@ def _refusal(block: str, reason: str) -> SchedulingError:
 
 
 def _planned(p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsum) -> _Plan:
-    ((axis, group),) = [(form.extents[name], group) for name, group in m.groups.items()]
-    if len(group) != 1 or not axis.extent.is_const:
-        raise _refusal(block, "the lanes of a vector would be several iterators")
-    (lane,), lanes = group, axis.extent.value
     target = p.block(block)
     extents = {i.var: i.extent for i in target.iters}
+    (axis,) = form.extents.values()
+    group = [v for v in m.groups[axis.var] if extents[v] != 1]
+    if len(group) != 1:
+        raise _refusal(block, f"{len(group)} iterators would be the lanes of a vector")
+    (lane,), lanes = group, axis.extent.value
     store = next(s for s in statements(target.body) if isinstance(s, Store))
     if _step(offset_of(store.buffer, store.indices), lane) != 1:
         raise _refusal(block, f"what it writes does not lie element after element along {lane}")
@@ -247,24 +248,50 @@ def _in_registers(p: Program, part: str, plan: _Plan, depth: int) -> Program:
     return p
 
 
-def _operands_apart(p: Program, update: str) -> Program:
+def _operands_apart(p: Program, update: str, plan: _Plan) -> Program:
     """Each operand that cannot be read as it lies is copied into a vector."""
     block, lane = p.block(update), p.loops(update)[-1]
     (place,) = (s for s in statements(block.body) if isinstance(s, Store))
     value, at = place.value, bindings_of(block)
     limits = frozenset[str]() if block.where is None else int_names(block.where)
-    chosen = [x.a for x in walk(value) if isinstance(x, Select)]
+    chosen = {x.a: int_names(x.cond) for x in walk(value) if isinstance(x, Select)}
     for load in [x for x in loads_of(value) if x.source is not place.buffer]:
         here = subst(load, at)
         missing = load in chosen or not limits.isdisjoint(int_names(here))
         if missing or _step(offset_of(load.source, here.indices), lane) not in (0, 1):
-            p = p.reindex(update, load.source.name)
-            copy, vector = p.made[:2]
-            p = p.compute_at(copy, p.loops(update)[-2]).shrink_buffer(vector)
-            if p.block(copy).where is not None:
-                with suppress(SchedulingError):  # else the rest of the vector is left as it was
-                    p = p.pad_block(copy)
+            p = _in_vector(p, update, load.source.name, plan, filled=plan.lane in chosen.get(load, ()))
     return p
+
+
+def _in_vector(p: Program, update: str, source: str, plan: _Plan, *, filled: bool) -> Program:
+    """An operand copied into a vector, which has zeros for lanes that are not there; `filled`: it
+    is a choice which has such already."""
+    depth = len(p.loops(update)) - 1
+    p = p.reindex(update, source)
+    copy, vector = map(str, p.made[:2])
+    if not filled:
+        d = _dimension(p, update, vector, plan.lane)
+        if d is not None and not p.facts.divisible(p.buffer(vector).shape[d], plan.lanes):
+            at = [var(f"_{k}") for k in range(p.buffer(vector).rank)]
+            at[d : d + 1] = [at[d] // plan.lanes, at[d] % plan.lanes]
+            p = p.transform_layout(vector, tuple(at), 0)
+    p = p.compute_at(copy, p.loops(update)[-2]).shrink_buffer(vector)
+    inside = p.loops(copy)[depth:]
+    if filled and inside and p.loop(inside[-1]).extent != plan.lanes:
+        p = p.split(inside[-1], plan.lanes)
+    if p.block(copy).where is not None:
+        with suppress(SchedulingError):  # the copy is of what is there
+            p = p.pad_block(copy)
+    return p
+
+
+def _dimension(p: Program, block: str, buffer: str, iterator: str) -> int | None:
+    """The dimension of a buffer that a block reads at an iterator."""
+    for load in loads_of(p.block(block).body):
+        if load.source.name == buffer:
+            names = [str(i.int_) if isinstance(i, Index) else "" for i in load.indices]
+            return names.index(iterator) if iterator in names else None
+    return None
 
 
 def _step(offset: Int | None, name: str) -> int | None:

@@ -32,9 +32,11 @@ def multiply_add_name(a: DType, b: DType, lanes: int, *, one: bool) -> str:
     return f"multiply_add_{'all_' * one}{a}_{b}_{lanes}"
 
 
-def multiply_add_names(a: DType, b: DType, lanes: int) -> tuple[str, str]:
-    """The two intrinsics for such factors."""
-    return multiply_add_name(a, b, lanes, one=False), multiply_add_name(a, b, lanes, one=True)
+def multiply_add_names(a: DType, b: DType, lanes: int) -> tuple[str, ...]:
+    """The intrinsics for such factors: many of both, or one of either."""
+    many = multiply_add_name(a, b, lanes, one=False)
+    one = [multiply_add_name(x, y, lanes, one=True) for x, y in ((a, b), (b, a))]
+    return many, *dict.fromkeys(one)
 
 
 @cache
