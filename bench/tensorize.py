@@ -191,7 +191,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
-        for types, (name, make) in itertools.product(options.types, (WORKLOADS | depthwise(19)).items()):
+        for types, (name, make) in itertools.product(
+            options.types, (WORKLOADS | depthwise(19)).items()
+        ):
             if options.only in name:
                 reached = check(name, make, TYPES[types], options.check)
                 what = f"{options.check} shapes, at run time and constant"

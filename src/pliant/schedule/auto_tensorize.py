@@ -134,11 +134,11 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     """The program with the block run by the intrinsic in this way. Raises SchedulingError."""
     known = p.intrinsics[intrinsic]
     form, group = joined(einsum_of_function(known.semantics))
-    if known.inside:
-        return in_lanes(p, block, intrinsic, m, form, _written_at(p, block))
     if any(o.zero is not None for o in m.operands):
         p = p.sum_apart(block)
         m = _same_map(p, block, intrinsic, m, "without its zero points")
+    if known.inside:
+        return in_lanes(p, block, intrinsic, m, form, _written_at(p, block))
     p, m, pads = _whole_sums(p, block, intrinsic, m, form)
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))

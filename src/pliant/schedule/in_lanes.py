@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.ir.einsum import Einsum
-from pliant.ir.expr import Expr, Index, Load, Select, loads_of
+from pliant.ir.expr import Index, Select, loads_of
 from pliant.ir.mapping import IteratorMap
 from pliant.ir.node import walk
 from pliant.loop.lower_init import reduction_loops
@@ -90,7 +90,9 @@ def _refusal(block: str, reason: str) -> SchedulingError:
 def _planned(p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsum) -> _Plan:
     target = p.block(block)
     extents = {i.var: i.extent for i in target.iters}
-    (axis,) = form.extents.values()
+    axis, *more = form.extents.values()
+    if more or not axis.extent.is_const:
+        raise _refusal(block, f"{intrinsic} is not of lanes alone")
     group = [v for v in m.groups[axis.var] if extents[v] != 1]
     if len(group) != 1:
         raise _refusal(block, f"{len(group)} iterators would be the lanes of a vector")
@@ -254,12 +256,13 @@ def _operands_apart(p: Program, update: str, plan: _Plan) -> Program:
     (place,) = (s for s in statements(block.body) if isinstance(s, Store))
     value, at = place.value, bindings_of(block)
     limits = frozenset[str]() if block.where is None else int_names(block.where)
-    chosen = {x.a: int_names(x.cond) for x in walk(value) if isinstance(x, Select)}
+    given = {x.a: int_names(x.cond) for x in walk(value) if isinstance(x, Select)}
     for load in [x for x in loads_of(value) if x.source is not place.buffer]:
         here = subst(load, at)
-        missing = load in chosen or not limits.isdisjoint(int_names(here))
+        missing = load in given or not limits.isdisjoint(int_names(here))
         if missing or _step(offset_of(load.source, here.indices), lane) not in (0, 1):
-            p = _in_vector(p, update, load.source.name, plan, filled=plan.lane in chosen.get(load, ()))
+            filled = plan.lane in given.get(load, frozenset())
+            p = _in_vector(p, update, load.source.name, plan, filled=filled)
     return p
 
 
