@@ -1,4 +1,4 @@
-"""Bare expressions through auto-tensorisation, beside the recipe for contractions.
+"""Bare expressions through auto-tensorisation, beside the recipes for them.
 
     PYTHONPATH=src:. python bench/tensorize.py [--runs N] [--check N] [--types f32 bf16 u8s8]
                                                [--only WORD] [--json FILE]
@@ -26,8 +26,9 @@ import pliant
 from bench.kernel_calls import Kernel
 from bench.timing import compare, contention, geometric_mean, message, report
 from pliant.base.dtypes import bf16, f32, i8, i32, u8
-from pliant.codegen.build import target_matmuls
+from pliant.codegen.build import target_intrinsics, target_matmuls
 from pliant.codegen.llvm.target import target
+from pliant.loop.stmt import Invoke, statements
 from pliant.runtime.callable import Compiled
 from pliant.schedule.auto_tensorize import (
     auto_tensorize,
@@ -37,7 +38,7 @@ from pliant.schedule.auto_tensorize import (
 )
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.multiply_add import multiply_add_names
 from tests.schedule.workloads import (
     BF16,
     F32,
@@ -46,6 +47,7 @@ from tests.schedule.workloads import (
     Make,
     Types,
     Workload,
+    depthwise,
     products,
     windows,
 )
@@ -76,31 +78,42 @@ class Apply(nn.Module):
         return self.w.reference(x.to(self.wide), y.to(self.wide))
 
 
-def bare(w: Workload, t: Types = F32, **known: int) -> tuple[Program, MatmulIntrinsic]:
-    """The unscheduled program, and the micro-kernel of this machine for the types."""
-    wanted = t.a, t.b, t.sum
-    mm = next(x for x in target_matmuls(target()) if (x.a, x.b, x.c) == wanted)
-    return program(w.function(**known), intrinsics=mm.intrinsics), mm
+def bare(w: Workload, t: Types = F32, **known: int) -> tuple[Program, tuple[str, ...]]:
+    """The unscheduled program, and the intrinsics of this machine for the types: the micro-kernel,
+    then what adds products in the lanes of a vector."""
+    wanted, here = (t.a, t.b, t.sum), target()
+    mm = next(x for x in target_matmuls(here) if (x.a, x.b, x.c) == wanted)
+    names = mm.plain, *multiply_add_names(t.a, t.b, here.lanes(32))
+    return program(w.function(**known), intrinsics=target_intrinsics(here)), names
 
 
-def tensorized(w: Workload, t: Types, **known: int) -> tuple[Program, MatmulIntrinsic]:
-    """The program that calls the micro-kernel."""
-    p, mm = bare(w, t, **known)
-    return auto_tensorize(p, w.result.name, [mm.plain]), mm
+def tensorized(w: Workload, t: Types, **known: int) -> Program:
+    """The program that calls one of these."""
+    p, names = bare(w, t, **known)
+    return auto_tensorize(p, w.result.name, names)
 
 
-def mapping_of(p: Program, block: str, intrinsic: str) -> str:
-    """The best mapping, perhaps after groups were split off, or of the last of several phases."""
-    phases = phases_alone(p, block, intrinsic)
+def reached(p: Program) -> str:
+    """The intrinsic that a program calls."""
+    (callee,) = {s.callee for s in statements(p.function.body) if isinstance(s, Invoke)}
+    return callee
+
+
+def mapping_of(p: Program, block: str, callee: str) -> str:
+    """The best mapping to what is called, perhaps after groups were split off, or of the last of
+    several phases; to lanes, which are one iterator, the best such."""
+    known = next(i for i in reversed(p.intrinsics.values()) if i.callee == callee)
+    phases = None if known.inside else phases_alone(p, block, known.name)
     if phases is not None:
         p, blocks = phases
-        best = mappings_to(p, blocks[-1], intrinsic).best
+        best = mappings_to(p, blocks[-1], known.name).best
         return f"{len(blocks)} phases, {best}".replace(f"{blocks[-1]}_v", "")
-    best = mappings_to(p, block, intrinsic).best
+    maps = mappings_to(p, block, known.name).maps
     apart = groups_apart(p, block)
-    if best is None and apart is not None:
-        best = mappings_to(apart, block, intrinsic).best
-    return str(best).replace(f"{block}_v", "")
+    if not maps and apart is not None:
+        maps = mappings_to(apart, block, known.name).maps
+    fit = [m for m in maps if not known.inside or all(len(g) == 1 for g in m.groups.values())]
+    return str(fit[0]).replace(f"{block}_v", "")
 
 
 def tensors(w: Workload, sizes: dict[str, int]) -> list[torch.Tensor]:
@@ -132,7 +145,7 @@ def recipe(w: Workload, t: Types, example: dict[str, int]) -> Compiled:
 def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
     """One row of the table."""
     shapes = [dict(zip(w.sizes, s, strict=True)) for s in shapes_of(w)]
-    p, mm = tensorized(w, t)
+    p = tensorized(w, t)
     ours, other = pliant.compile(p, threads=1), recipe(w, t, shapes[0])
     ratios = []
     for sizes in shapes:
@@ -144,8 +157,9 @@ def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
             "recipe": lambda g=args, o=z: other(*g, out=o),  # type: ignore[misc]
         }
         ratios.append(compare(calls, "bare", runs)["x recipe"])
-    mapping = mapping_of(bare(w, t)[0], w.result.name, mm.plain)
-    row = {"workload": name, "mapping": mapping, "intrinsic": mm.symbol}
+    callee = reached(p)
+    mapping = mapping_of(bare(w, t)[0], w.result.name, callee)
+    row = {"workload": name, "mapping": mapping, "intrinsic": callee}
     return row | {"x least": min(ratios), "x mean": geometric_mean(ratios)}
 
 
@@ -159,7 +173,7 @@ def check(name: str, make: Make, t: Types, count: int) -> str:
     """Compare with torch at random shapes, with sizes at run time and constant ones; the intrinsic
     that was reached."""
     w, random = make(t), Random(name)
-    p, mm = tensorized(w, t)
+    p = tensorized(w, t)
     symbolic = Kernel(p.function, target())
     for _ in range(count):
         most = 70 if w.result.name == "c" else 20 if len(w.sizes) < 4 else 9
@@ -167,13 +181,13 @@ def check(name: str, make: Make, t: Types, count: int) -> str:
         args = tensors(w, sizes)
         expected = w.reference(*(a.float() for a in args)).numpy()
         shape = [d.eval(sizes) for d in w.result.shape]
-        constant = Kernel(tensorized(w, t, **sizes)[0].function, target())
+        constant = Kernel(tensorized(w, t, **sizes).function, target())
         given = [as_array(a) for a in args]
         for kernel, numbers in ((symbolic, [sizes[s] for s in w.sizes]), (constant, [])):
             out = np.full(shape, 77, t.sum.numpy)
             kernel([*given, out], numbers)
             np.testing.assert_array_equal(out, expected, err_msg=f"{name} {sizes}")
-    return mm.symbol
+    return reached(p)
 
 
 def main() -> None:
@@ -187,13 +201,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
-        for types, (name, make) in itertools.product(options.types, WORKLOADS.items()):
+        for types, (name, make) in itertools.product(
+            options.types, (WORKLOADS | depthwise(19)).items()
+        ):
             if options.only in name:
                 reached = check(name, make, TYPES[types], options.check)
                 what = f"{options.check} shapes, at run time and constant"
                 print(f"{types} {name}: {reached}, {what}", flush=True)
         return
-    busy, rows, workloads = contention(), [], products() | windows(16, 64, 64)
+    busy, rows, workloads = contention(), [], products() | windows(16, 64, 64) | depthwise(64)
     for types, (name, make) in itertools.product(options.types, workloads.items()):
         if options.only in name:
             message(f"{types} {name}")

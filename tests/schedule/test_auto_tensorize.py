@@ -361,18 +361,25 @@ def test_compiled_results(name: str, types: Types) -> None:
 
 
 def check(kernel: Kernel, w: Workload, count: int) -> None:
-    random, rng = Random(1), np.random.default_rng(1)
+    """The kernel, with sizes at run time, beside torch at random shapes."""
+    random = Random(1)
     for _ in range(count):
         sizes = {s: random.randint(1, 40 if s != "b" else 3) for s in w.sizes}
         if len(sizes) > 3:
             sizes = {s: min(v, 12) for s, v in sizes.items()}
-        x, y = (
-            rng.integers(0 if i.dtype is u8 else -4, 5, [d.eval(sizes) for d in i.dims])
-            for i in w.inputs
-        )
-        given = [a.astype(i.dtype.numpy) for a, i in zip((x, y), w.inputs, strict=True)]
-        shape = [d.eval(sizes) for d in w.result.shape]
-        out = np.full(shape, 77, w.result.dtype.numpy)
-        kernel([*given, out], [sizes[s] for s in w.sizes])
-        expected = w.reference(torch.tensor(x).float(), torch.tensor(y).float()).numpy()
-        np.testing.assert_array_equal(out, expected, err_msg=str(sizes))
+        check_at(kernel, w, sizes, [sizes[s] for s in w.sizes])
+
+
+def check_at(kernel: Kernel, w: Workload, sizes: dict[str, int], passed: list[int]) -> None:
+    """The kernel beside torch at one shape; `passed` are the sizes that it does not know."""
+    rng = np.random.default_rng(1)
+    x, y = (
+        rng.integers(0 if i.dtype is u8 else -4, 5, [d.eval(sizes) for d in i.dims])
+        for i in w.inputs
+    )
+    given = [a.astype(i.dtype.numpy) for a, i in zip((x, y), w.inputs, strict=True)]
+    shape = [d.eval(sizes) for d in w.result.shape]
+    out = np.full(shape, 77, w.result.dtype.numpy)
+    kernel([*given, out], passed)
+    expected = w.reference(torch.tensor(x).float(), torch.tensor(y).float()).numpy()
+    np.testing.assert_array_equal(out, expected, err_msg=str(sizes))

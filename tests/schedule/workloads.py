@@ -208,5 +208,16 @@ def windows(few: int, many: int, filters: int) -> dict[str, Make]:
     }
 
 
+def depthwise(channels: int) -> dict[str, Make]:
+    """Convolutions of each channel by itself: no products of matrices."""
+    each = {"groups": channels, "channels": channels, "filters": channels}
+    return {
+        "depthwise NCHW": window(2, **each),
+        "depthwise NHWC": window(2, last=True, **each),
+        "depthwise NCHW, stride 2": window(2, stride=2, **each),
+        "depthwise NHWC, stride 2": window(2, last=True, stride=2, **each),
+    }
+
+
 WORKLOADS: dict[str, Make] = products() | windows(2, 4, 6)
 DEPTHWISE = window(2, groups=4, channels=4, filters=4)

@@ -12,6 +12,7 @@ from llvmlite.binding import orcjit
 from pliant.base.errors import ResourceError
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
+from pliant.codegen.llvm.multiply_add import is_multiply_add
 from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
@@ -26,6 +27,7 @@ from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.choose import schedule
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.multiply_add import multiply_adds
 from pliant.schedule.recipes.square import squares
 
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
@@ -72,7 +74,7 @@ def _apart(rows: int, l1: int) -> int:
 def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...]:
     """What programs may call on a target."""
     matmuls = (i for mm in target_matmuls(t, numerics) for i in mm.intrinsics)
-    return (*matmuls, *squares(t.lanes(32)))
+    return (*matmuls, *squares(t.lanes(32)), *multiply_adds(t.lanes(32)))
 
 
 def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
@@ -113,7 +115,7 @@ def build_kernel(f: Function, t: Target) -> Built:
 def micro_kernels_called(f: Function) -> tuple[str, ...]:
     """Symbols of the micro-kernels that a kernel needs, each once."""
     calls = (s.callee for s in statements(f.body) if isinstance(s, Invoke))
-    return tuple(c for c in dict.fromkeys(calls) if not is_square(c))
+    return tuple(c for c in dict.fromkeys(calls) if not (is_square(c) or is_multiply_add(c)))
 
 
 def build_with_micro_kernels(f: Function, t: Target) -> list[bytes]:

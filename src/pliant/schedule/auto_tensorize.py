@@ -34,6 +34,7 @@ from pliant.loop.einsum import einsum_of_block, einsum_of_function, joined
 from pliant.loop.stmt import Block, Store, statements
 from pliant.schedule.arrange import Arranged, Rows, arrange, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.in_lanes import in_lanes
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import BlockRef, LoopRef, Program
 from pliant.schedule.vector_copies import copies_in_vectors
@@ -172,6 +173,8 @@ def tensorized(p: Program, block: str, intrinsic: str, m: IteratorMap) -> Progra
     if any(o.zero is not None for o in m.operands):
         p = p.sum_apart(block)
         m = _same_map(p, block, intrinsic, m, "without its zero points")
+    if known.inside:
+        return in_lanes(p, block, intrinsic, m, form, _written_at(p, block))
     p, m, pads = _whole_sums(p, block, intrinsic, m, form)
     p, m = _relaid(p, block, intrinsic, m, form)
     p, nest = arrange(p, block, form, m.groups, m.outside, _written_at(p, block))

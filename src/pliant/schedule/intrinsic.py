@@ -28,7 +28,8 @@ from pliant.sym.expr import Int, IntLike
 class Intrinsic:
     """A callable piece of code: `symbol` is what `Invoke` calls, by default `name`; `semantics`
     what it does; `arguments` the buffers, sizes and integers over sizes of the semantics to pass,
-    if not all in order; `most` the greatest values of sizes that the code can do.
+    if not all in order; `most` the greatest values of sizes that the code can do;
+    `inside`: the code becomes part of who calls it, so that its operands may be registers.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Intrinsic:
     symbol: str = ""
     arguments: tuple[str | Int, ...] = ()
     most: tuple[tuple[str, int], ...] = ()
+    inside: bool = False
 
     @property
     def callee(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import context, exprs, ints, memory, past, square
+from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past, square
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
@@ -524,7 +524,9 @@ class Emitter:
                 assert isinstance(arg, Expr)
                 args.append(("i64", exprs.emit(self, arg).text))
         params = ", ".join(kind for kind, _ in args)
-        if not square.define(t.module, s.callee):
+        if not square.define(t.module, s.callee) and not multiply_add.define(
+            t.module, s.callee, self.flags
+        ):
             t.module.declare(f"declare i32 @{s.callee}({params})")
         actual = ", ".join(f"{kind} {text}" for kind, text in args)
         self.leave_on_error(t.assign(f"call i32 @{s.callee}({actual})"))
