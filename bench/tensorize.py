@@ -94,10 +94,11 @@ def reached(p: Program) -> str:
     return callee
 
 
-def mapping_of(p: Program, block: str, callee: str) -> str:
+def mapping_of(w: Workload, t: Types, callee: str) -> str:
     """The best mapping to what is called, perhaps after groups were split off; to lanes, which are
     one iterator, the best such."""
-    known = next(i for i in reversed(p.intrinsics.values()) if i.callee == callee)
+    (p, names), block = bare(w, t), w.result.name
+    known = next(p.intrinsics[n] for n in names if p.intrinsics[n].callee == callee)
     maps = mappings_to(p, block, known.name).maps
     apart = groups_apart(p, block)
     if not maps and apart is not None:
@@ -148,8 +149,7 @@ def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
         }
         ratios.append(compare(calls, "bare", runs)["x recipe"])
     callee = reached(p)
-    mapping = mapping_of(bare(w, t)[0], w.result.name, callee)
-    row = {"workload": name, "mapping": mapping, "intrinsic": callee}
+    row = {"workload": name, "mapping": mapping_of(w, t, callee), "intrinsic": callee}
     return row | {"x least": min(ratios), "x mean": geometric_mean(ratios)}
 
 

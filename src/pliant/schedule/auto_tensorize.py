@@ -11,8 +11,9 @@ Which iterators run as which of the intrinsic's is for `ir.mapping` to say; here
 takes: the block gets these iterators, what it writes is collected in a tile, operands are copied to
 where the intrinsic wants them, or found through a table where it looks there, loops are split into
 tiles, and the tile is replaced by a call. What is summed up is padded where the intrinsic takes
-whole tiles of it; what zero points take away is summed apart before. Outer loops are left to be
-scheduled. All mappings to all intrinsics are tried, best first, until one is not refused.
+whole tiles of it; what zero points take away is summed apart before. An intrinsic that becomes part
+of its caller adds to registers (`in_lanes`). Outer loops are left to be scheduled. All mappings to
+all intrinsics are tried, best first, until one is not refused.
 
 Source: TensorIR (ASPLOS'23), section 4.2.
 """
