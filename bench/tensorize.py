@@ -99,10 +99,11 @@ def reached(p: Program) -> str:
     return callee
 
 
-def mapping_of(p: Program, block: str, callee: str) -> str:
+def mapping_of(w: Workload, t: Types, callee: str) -> str:
     """The best mapping to what is called, perhaps after groups were split off, or of the last of
     several phases; to lanes, which are one iterator, the best such."""
-    known = next(i for i in reversed(p.intrinsics.values()) if i.callee == callee)
+    (p, names), block = bare(w, t), w.result.name
+    known = next(p.intrinsics[n] for n in names if p.intrinsics[n].callee == callee)
     phases = None if known.inside else phases_alone(p, block, known.name)
     if phases is not None:
         p, blocks = phases
@@ -158,8 +159,7 @@ def time(name: str, w: Workload, t: Types, runs: int) -> dict[str, object]:
         }
         ratios.append(compare(calls, "bare", runs)["x recipe"])
     callee = reached(p)
-    mapping = mapping_of(bare(w, t)[0], w.result.name, callee)
-    row = {"workload": name, "mapping": mapping, "intrinsic": callee}
+    row = {"workload": name, "mapping": mapping_of(w, t, callee), "intrinsic": callee}
     return row | {"x least": min(ratios), "x mean": geometric_mean(ratios)}
 
 

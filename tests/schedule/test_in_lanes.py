@@ -207,7 +207,8 @@ def test_zero_points(kind: str) -> None:
     same(p, q, [(3, 5, 7), (1, 8, 9), (1, 0, 2), (5, 2, 0)], MEANING)
 
 
-def test_reasons() -> None:
+def test_operands_that_lie_otherwise_and_reasons() -> None:
+    """What lies in another way is read into a vector; what is stored so is refused."""
     n, m = var("n"), var("m")
     a, b = placeholder("a", (n, m), f32), placeholder("b", (n, m), f32)
     known = multiply_adds(4)
