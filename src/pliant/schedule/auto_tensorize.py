@@ -13,8 +13,8 @@ where the intrinsic wants them, or found through a table where it looks there, l
 tiles, and the tile is replaced by a call. What is summed up is padded where the intrinsic takes
 whole tiles of it; what zero points take away is summed apart before, and a sum of terms that are
 zero but in steps (a transposed convolution) is one block for each phase. An intrinsic that becomes
-part of its caller adds to registers (`in_lanes`). Outer loops are left to be scheduled. All mappings
-to all intrinsics are tried, best first, until one is not refused.
+part of its caller adds to registers (`in_lanes`). Outer loops are left to be scheduled. All
+mappings to all intrinsics are tried, best first, until one is not refused.
 
 Source: TensorIR (ASPLOS'23), section 4.2.
 """
