@@ -10,7 +10,8 @@ import torch
 
 from bench.kernel_calls import Kernel
 from pliant.base.dtypes import f32, i32, u8
-from pliant.codegen.build import target_matmuls
+from pliant.codegen.build import target_intrinsics, target_matmuls
+from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import target
 from pliant.ir.expr import Expr
 from pliant.ir.tensor import compute, placeholder, reduce
@@ -34,6 +35,8 @@ from tests.schedule.workloads import (
     Make,
     Types,
     Workload,
+    matmul,
+    transposed,
     window,
 )
 
@@ -357,6 +360,30 @@ def test_compiled_results(name: str, types: Types) -> None:
     f = auto_tensorize(bare(w, *mm.intrinsics), w.result.name, [mm.plain]).function
     calls = [s.callee for s in statements(f.body) if isinstance(s, Invoke)]
     assert calls == [mm.symbol] * (4 if name == "transposed, stride 2" else 1)  # one for each phase
+    check(Kernel(f, t), w, 20)
+
+
+WIDE = {
+    "aᵀ b -> c": matmul(True, False, False),
+    "aᵀ bᵀ -> cᵀ": matmul(True, True, True),
+    "conv1d": window(1, channels=40, filters=40),
+    "conv2d, stride 2": window(2, stride=2, channels=40, filters=3),
+    "transposed, stride 2": transposed(2, channels=40, filters=5),
+}
+
+
+@pytest.mark.parametrize("types", [F32, BF16, INT8], ids=["f32", "bf16", "u8s8"])
+@pytest.mark.parametrize("name", WIDE)
+def test_compiled_results_with_squares(name: str, types: Types) -> None:
+    """Operands that lie across are turned by squares, where these fit, and the rest one by one."""
+    t, w = target(), WIDE[name](types)
+    wanted = types.a, types.b, types.sum
+    mm = next(x for x in target_matmuls(t) if (x.a, x.b, x.c) == wanted)
+    p = program(w.function(), intrinsics=target_intrinsics(t))
+    f = auto_tensorize(p, w.result.name, [mm.plain]).function
+    calls = {s.callee for s in statements(f.body) if isinstance(s, Invoke)}
+    assert mm.symbol in calls
+    assert "ᵀ" in name or any(map(is_square, calls))  # of products, the other may be the rows
     check(Kernel(f, t), w, 20)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pliant.base.dtypes import f32
 from pliant.ir.tensor import compute, placeholder, reduce
 from pliant.loop.from_tensor import unscheduled
+from pliant.loop.stmt import Invoke, statements
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
+from pliant.schedule.recipes.square import squares
 from pliant.schedule.vector_copies import copies_in_vectors
 from pliant.sym.expr import IntLike, minimum, var
 from tests.schedule.programs import n, same
@@ -47,6 +49,28 @@ def test_what_lies_side_by_side_is_a_vector() -> None:
     q = copies_in_vectors(p)
     assert [q.loop(q.loops(b)[-1]).kind for b in ("y", "z")] == ["vectorized"] * 2
     same(p, q)
+
+
+def test_what_is_written_from_a_tile_is_written_line_by_line() -> None:
+    row = placeholder("r", (8, 32), f32)
+    t = compute((8, 32), lambda i, j: row[i, j] + 1, "t")
+    y = compute((32, 8), lambda i, j: t[j, i], "y")
+    p = program(unscheduled("tile", [y], [row], []))
+    p = p.transform_block_layout("y", (var("_1"), var("_0")))
+    q = copies_in_vectors(p)
+    assert q.loops("y") == p.loops("y")[::-1]
+    same(p, q, [()])
+
+
+def test_squares_are_turned_in_registers_where_there_is_code_for_it() -> None:
+    start = turned(n, k)
+    p = program(start.function, intrinsics=squares(4))
+    q = copies_in_vectors(p)
+    calls = [s.callee for s in statements(q.function.body) if isinstance(s, Invoke)]
+    assert calls == ["transpose_f32_4"]
+    meaning = {i.name: i.semantics for i in squares(4)}
+    same(p, q, [(0, 3), (1, 1), (4, 4), (5, 17), (8, 3), (12, 8)], meaning)
+    assert copies_in_vectors(start).function is not start.function  # by lines, where there is none
 
 
 def test_others_stay() -> None:

@@ -58,7 +58,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     columns, column = p.made
     p = p.reorder(*rest, rows, columns, column, row, element, line)
     for source in sources:
-        p = _in_squares(p, block, source, row, side)
+        p = read_in_squares(p, block, source, row, side)
     p = p.fuse(*rest, rows, columns)
     p = p.parallel(p.made[0], grain=grain(work * many * many))
     p = p.unroll(element)
@@ -114,7 +114,7 @@ def _side(p: Program, sources: list[str], loops: tuple[str, ...], lanes: int) ->
     return side
 
 
-def _in_squares(p: Program, block: str, source: str, loop: str, side: int) -> Program:
+def read_in_squares(p: Program, block: str, source: str, loop: str, side: int) -> Program:
     """Each iteration of the loop reads a turned square of the source."""
     every = tuple(as_int(var(f"_{d}")) for d in range(len(p.block(block).iters)))
     p = p.reindex_cache_read(block, source, every)
