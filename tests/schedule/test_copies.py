@@ -6,6 +6,8 @@ import pytest
 
 from pliant.base.dtypes import f32
 from pliant.ir.expr import Index, const
+from pliant.ir.tensor import compute, placeholder, reduce
+from pliant.loop.from_tensor import unscheduled
 from pliant.loop.stmt import BufferRef, Function, Invoke, Store, buffer, for_, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
@@ -192,3 +194,16 @@ def test_tensorize_tells_why_not() -> None:
         q.tensorize("c_i_1", "gemm_2x4")
     with pytest.raises(SchedulingError, match="the program has no intrinsic 'other'"):
         q.tensorize("c_r", "other")
+
+
+def test_pad_block_keeps_the_rows_of_what_is_used_by_address() -> None:
+    n = var("n")
+    x = placeholder("x", (n, n), f32)
+    t = compute((n, n), lambda i, j: x[j, i], "t")
+    y = compute((), lambda: reduce("sum", (n, n), lambda i, j: t[i, j]), "y")
+    p = program(unscheduled("sums", [y], [x], ["n"]))
+    p = p.cache_index("y", "t", "y_r", "y_s", ())
+    p = p.cache_read("t", "x", layout=layout(lambda i, j: (i // 4, j, i % 4)), pad=0.0)
+    p = p.split("t_j", 4, tail="mask")
+    with pytest.raises(SchedulingError, match="t is used by address, and its rows would move"):
+        p.pad_block("t")

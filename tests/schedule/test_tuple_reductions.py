@@ -296,3 +296,10 @@ def test_parameters_are_integers_where_they_can_be() -> None:
     assert add((Index(var("i")),), (as_expr(3),)) == (Index(var("i") + 3),)
     loaded = buffer("p", (4,), i64)[2]
     assert add((loaded,), (as_expr(3),)) == (Binary("add", loaded, as_expr(3)),)
+
+
+def test_a_block_whose_own_loop_says_how_long_it_is_stays_there() -> None:
+    """The extent of its sum is that of a part, which another loop does not know."""
+    p = normals().split("r", var("n") + 1, tail="clip").rfactor("r_0")
+    with pytest.raises(SchedulingError, match="compute_at of block s_rf: it uses r_0"):
+        p.compute_at("s_rf", "r_0_f")

@@ -133,8 +133,8 @@ def _check_form(target: Block, refuse: Refuse) -> None:
 
 
 def _free_names(p: Program, target: Block, around: list[str]) -> str:
-    free = int_names(target.body) - {i.var for i in target.iters}
-    free = free - set(around) - p.sizes
+    free = int_names(target.body).union(*(i.extent.names for i in target.iters))
+    free = free - {i.var for i in target.iters} - set(around) - p.sizes
     return f"it uses {', '.join(sorted(free))}" if free else ""
 
 

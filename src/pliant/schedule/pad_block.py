@@ -127,6 +127,10 @@ def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _
             if larger is None or grown.setdefault(a.buffer, larger) is not larger:
                 verb = "store to" if a.write else "load from"
                 raise refuse(f"its {verb} {a.buffer.name} may be out of bounds then")
+            if larger.strides != a.buffer.strides and any(
+                x.indices is None for x in flow.all if x.buffer is a.buffer
+            ):
+                raise refuse(f"{a.buffer.name} is used by address, and its rows would move apart")
         if a.write:
             _check_own(p, flow, target, a, loops, together, refuse)
     return _Plan(target, extents, kept, grown)

@@ -102,7 +102,9 @@ def check_reverse_compute_at(
     # Else it would be run for more than it is.
     if not any(runs_through(p, source, k) for k in (0, _behind(path, source))):
         raise refuse("its loops do not run through all of its iterators")
-    if int_names(target.body) - {i.var for i in target.iters} - p.sizes:
+    extents = frozenset[str]().union(*(i.extent.names for i in target.iters))
+    used = int_names(target.body) | (extents - set(around))
+    if used - {i.var for i in target.iters} - p.sizes:
         raise refuse("it uses variables of the loops around it")
     mine, under = flow.of_block(block), flow.under(loop)
     if under and under[0].position > mine[0].position:
