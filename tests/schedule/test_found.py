@@ -7,6 +7,7 @@ import pytest
 
 from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
 from pliant.sym.expr import var
 from tests.schedule.native import native
@@ -302,3 +303,41 @@ def test_a_part_of_a_loop_stages_nothing_that_only_it_may_read() -> None:
         match="x may need",
     ):
         p.stage_operand("y", "x")
+
+
+def test_a_loop_beside_another_proves_nothing_of_it() -> None:
+    """That whole vectors exist says nothing of the rest, which is there without them, too."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["m", "m"], y: f32["m", "m"], m: i64):\n'
+            "    for i, j in grid(m, m):\n"
+            '        with block("y", S(i, m), S(j, m)) as (a, b):\n'
+            "            y[a, b] = select((0 <= b - 2) & (b - 2 < m), x[a, b - 2], 0.0)\n"
+        )
+    )
+    same(p, p.split("j", 4, tail="peel").loop_partition("i", 0), [(0,), (1,), (3,), (4,), (6,)])
+
+
+def test_what_a_call_inside_a_block_reads_stays_in_memory() -> None:
+    copy = parse_function(
+        '@loop\ndef copy_row(a: f32["m"], c: f32["m"], m: i64):\n'
+        "    for i in grid(m):\n        c[i] = a[i]\n"
+    )
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["m", 8], y: f32["m", 8], m: i64):\n'
+            '    t = alloc(f32["m", 8], scope="scratch")\n'
+            "    for i, j in grid(m, 8):\n"
+            '        with block("t", S(i, m), S(j, 8)) as (a, b):\n'
+            "            t[a, b] = x[a, b] + 1.0\n"
+            "    for k, l in grid(m, 8):\n"
+            '        with block("y", S(k, m), S(l, 8)) as (c, d):\n'
+            "            y[c, d] = t[c, d]\n"
+        ),
+        intrinsics=[Intrinsic("copy_row", copy)],
+    )
+    q = p.cache_read("y", "t").tensorize("t_cache_1", "copy_row").blockize("t_cache_0")
+    with pytest.raises(SchedulingError, match="a call takes the address of t"):
+        q.compute_inline("t", keep=False)

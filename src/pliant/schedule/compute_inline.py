@@ -31,7 +31,17 @@ from pliant.ir.expr import Expr, Index, Reduce, Var, as_expr
 from pliant.ir.node import walk
 from pliant.loop.rebuild import subst_exprs
 from pliant.loop.rewrite import int_names, path_to, replace_at, replace_loads
-from pliant.loop.stmt import Alloc, Block, Buffer, Nop, Stmt, Store
+from pliant.loop.stmt import (
+    Alloc,
+    Block,
+    Buffer,
+    BufferRef,
+    Invoke,
+    Nop,
+    Stmt,
+    Store,
+    statements,
+)
 from pliant.schedule.coverage import writes_all
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, invert_store
@@ -91,6 +101,9 @@ def check_compute_inline(p: Program, block: str, keep: bool = False) -> Store:
     reads = {a.buffer for a in flow.of_block(block) if not a.write}
     if store.buffer in reads:
         raise refuse(f"it reads {store.buffer.name} itself")
+    calls = [s for s in statements(p.function.body) if isinstance(s, Invoke)]
+    if any(isinstance(a, BufferRef) and a.buffer is store.buffer for s in calls for a in s.args):
+        raise refuse(f"a call takes the address of {store.buffer.name}")
     start = flow.of_block(block)[-1].position
     for use in flow.readers(store.buffer):
         if use.position < start:

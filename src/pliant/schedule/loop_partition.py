@@ -253,7 +253,7 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
     """`root` without conditions that hold for all values of the loops in it, and without choices
     that one of them decides the other way."""
     loops = [s for s in statements(root) if isinstance(s, For)]
-    inside, ranges = declare_loops(facts, loops), {s.var: s.extent for s in loops}
+    ranges = {s.var: s.extent for s in loops}
 
     def holds(cond: Expr) -> bool:
         gap = _gap(root, cond)
@@ -265,7 +265,17 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
 
     def always(gap: Int) -> bool:
         low = span(gap, ranges, facts)
-        return inside.nonneg(gap) or (low is not None and facts.nonneg(low[0]))
+        if low is not None and facts.nonneg(low[0]):
+            return True
+        return declare_loops(facts, around(gap)).nonneg(gap)
+
+    def around(gap: Int) -> list[For]:
+        """The loops that are surely around the condition: others beside them may never run."""
+        names = set(gap.names)
+        for s in reversed(loops):  # inner ones first
+            if s.var in names:
+                names |= s.extent.names
+        return [s for s in loops if s.var in names]
 
     def visit(node: Any) -> Any:
         match node:
