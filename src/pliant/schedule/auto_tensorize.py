@@ -37,6 +37,7 @@ from pliant.schedule.arrange import Arranged, Rows, arrange, row_tiles, rows_by_
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.in_lanes import in_lanes
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.phases_apart import check_phases_apart
 from pliant.schedule.program import BlockRef, LoopRef, Program
 from pliant.schedule.vector_copies import copies_in_vectors
 from pliant.sym.atoms import DivAtom
@@ -109,6 +110,7 @@ def phases_alone(p: Program, block: str, intrinsic: str) -> tuple[Program, tuple
     transposed convolution's), and those of them that sum up anything; None where it is no such sum.
     What each writes is collected by its own iterators. What they all read is copied once."""
     try:
+        check_phases_apart(p, block)
         for m in mappings_to(p, block, intrinsic).maps[:1]:
             form, _ = joined(einsum_of_function(p.intrinsics[intrinsic].semantics))
             p, _ = _relaid(p, block, intrinsic, m, form)

@@ -29,7 +29,7 @@ from pliant.loop.rewrite import int_names, subst
 from pliant.loop.stmt import Store, offset_of, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
-from pliant.schedule.nest import blocks_in
+from pliant.schedule.nest import blocks_in, step_along
 from pliant.schedule.program import LoopRef, Program
 from pliant.sym.expr import Int, var
 
@@ -98,7 +98,7 @@ def _planned(p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsu
         raise _refusal(block, f"{len(group)} iterators would be the lanes of a vector")
     (lane,), lanes = group, axis.extent.value
     store = next(s for s in statements(target.body) if isinstance(s, Store))
-    if _step(offset_of(store.buffer, store.indices), lane) != 1:
+    if step_along(offset_of(store.buffer, store.indices), lane) != 1:
         raise _refusal(block, f"what it writes does not lie element after element along {lane}")
     reduced = {i.var for i in target.iters if i.kind == "R"}
     windows = list(_windows(m, reduced))
@@ -260,7 +260,7 @@ def _operands_apart(p: Program, update: str, plan: _Plan) -> Program:
     for load in [x for x in loads_of(value) if x.source is not place.buffer]:
         here = subst(load, at)
         missing = load in given or not limits.isdisjoint(int_names(here))
-        if missing or _step(offset_of(load.source, here.indices), lane) not in (0, 1):
+        if missing or step_along(offset_of(load.source, here.indices), lane) not in (0, 1):
             filled = plan.lane in given.get(load, frozenset())
             p = _in_vector(p, update, load.source.name, plan, filled=filled)
     return p
@@ -295,9 +295,3 @@ def _dimension(p: Program, block: str, buffer: str, iterator: str) -> int | None
             names = [str(i.int_) if isinstance(i, Index) else "" for i in load.indices]
             return names.index(iterator) if iterator in names else None
     return None
-
-
-def _step(offset: Int | None, name: str) -> int | None:
-    """How far an iteration goes in memory; None where that is not one number."""
-    line = None if offset is None else offset.linear(name)
-    return line[0].value if line is not None and line[0].is_const else None

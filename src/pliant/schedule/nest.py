@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pliant.loop.reduction import Update, as_update
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import Block, For, Stmt
 from pliant.loop.threads import THREAD_AXES, is_bound
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
+from pliant.sym.expr import Int
 
 
 def perfect_chain(p: Program, primitive: str, names: Sequence[str]) -> tuple[Stmt, ...]:
@@ -109,3 +111,26 @@ def own_loops(
     if len(found) < len(target.iters):
         raise refuse("its loops are not just its iterators")
     return at, found
+
+
+def own_sum(
+    p: Program, path: tuple[Stmt, ...], refuse: Callable[[str], SchedulingError], of: str = ""
+) -> tuple[Update, int]:
+    """The sum that a block is, perhaps `of` something, and where in the path to it its loops begin:
+    it starts itself with 0, and its loops are its own (`own_loops`)."""
+    target = path[-1]
+    assert isinstance(target, Block)
+    update = as_update(target)
+    if update is None or update.combiner != "sum":
+        raise refuse("it is no sum" + of)
+    if target.init is None:
+        raise refuse("its sum is started elsewhere; do this before decompose_reduction")
+    if target.init is not update.start(update.places):
+        raise refuse("its sum does not start with 0")
+    return update, own_loops(p, path, refuse)[0]
+
+
+def step_along(offset: Int | None, name: str) -> int | None:
+    """How far an iteration goes in memory; None where that is not one number."""
+    line = None if offset is None else offset.linear(name)
+    return line[0].value if line is not None and line[0].is_const else None

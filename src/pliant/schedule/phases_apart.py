@@ -43,13 +43,13 @@ from typing import Any, Final
 
 from pliant.ir.expr import Axis, Index, Select
 from pliant.ir.node import transform
-from pliant.loop.reduction import Update, as_update
+from pliant.loop.reduction import Update
 from pliant.loop.rewrite import Names, replace_at, subst
 from pliant.loop.stmt import Block, Iter, Stmt, for_, seq
 from pliant.lower.conditions import always, assuming, simplify_condition
 from pliant.lower.phases import Phase, phases_of
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.nest import own_loops
+from pliant.schedule.nest import own_sum
 from pliant.schedule.program import BlockRef, Program, primitive
 from pliant.sym.expr import Int, ceildiv, var
 from pliant.sym.facts import Facts
@@ -91,15 +91,8 @@ def check_phases_apart(p: Program, block: str) -> _Plan:
     path = p.block_path("phases_apart", block)
     target = path[-1]
     assert isinstance(target, Block)
-    update = as_update(target)
-    if update is None or update.combiner != "sum":
-        raise refuse("it is no sum")
+    update, at = own_sum(p, path, refuse)
     (place,) = update.places
-    if target.init is None:
-        raise refuse("its sum is started elsewhere; do this before decompose_reduction")
-    if target.init is not update.start([place]):
-        raise refuse("its sum does not start with 0")
-    at, _ = own_loops(p, path, refuse)
     axes = [Axis(i.var, i.extent) for i in target.iters if i.kind == "S"]
     reduced = [Axis(i.var, i.extent) for i in target.iters if i.kind == "R"]
     indices = [str(i.int_) if isinstance(i, Index) else "" for i in place.indices]

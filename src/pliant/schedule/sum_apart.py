@@ -45,14 +45,14 @@ from math import prod
 
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Binary, Expr, Index, Load, as_expr, const
-from pliant.loop.reduction import Update, as_update, identity
+from pliant.loop.reduction import Update, identity
 from pliant.loop.rewrite import Names, replace_at, subst
 from pliant.loop.stmt import Block, Buffer, BufferRef, Iter, Stmt, Store, for_, seq
 from pliant.loop.stmt import buffer as make_buffer
 from pliant.schedule.copies import check_shared, varies, with_alloc
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import stores_everywhere
-from pliant.schedule.nest import own_loops
+from pliant.schedule.nest import own_sum
 from pliant.schedule.program import BlockRef, MemoryRef, Program, Ref, primitive
 from pliant.sym.expr import Int, as_int, var
 
@@ -143,15 +143,10 @@ def check_sum_apart(p: Program, block: str) -> _Plan:
     path = p.block_path("sum_apart", block)
     target = path[-1]
     assert isinstance(target, Block)
-    update = as_update(target)
-    if update is None or update.combiner != "sum" or not update.values[0].dtype.is_int:
+    update, at = own_sum(p, path, refuse, " of integers")
+    (place,) = update.places
+    if not place.buffer.dtype.is_int:
         raise refuse("it is no sum of integers")
-    place = update.places[0]
-    if target.init is None:
-        raise refuse("its sum is started elsewhere; do this before decompose_reduction")
-    if target.init is not update.start([place]):
-        raise refuse("its sum does not start with 0")
-    at, _ = own_loops(p, path, refuse)
     spatial = {i.var for i in target.iters if i.kind == "S"}
     indices = [str(i.int_) if isinstance(i, Index) else "" for i in place.indices]
     if not stores_everywhere(target, place.buffer, p.inside(path)) or set(indices) != spatial:

@@ -29,6 +29,7 @@ from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import LINE, Buffer, Flat, For, Store, offset_of, statements
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.nest import step_along
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.square import LARGEST, square_name
 from pliant.schedule.recipes.turning import read_in_squares, turned
@@ -141,6 +142,4 @@ def _accesses(p: Program, name: str) -> tuple[Place, list[Place]]:
 
 def _step(place: Place, loop: str) -> int | None:
     """Elements between what two iterations touch; None where that is not one number."""
-    offset = offset_of(*place)
-    line = None if offset is None else offset.linear(loop)
-    return line[0].value if line is not None and line[0].is_const else None
+    return step_along(offset_of(*place), loop)
