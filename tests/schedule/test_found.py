@@ -341,3 +341,25 @@ def test_what_a_call_inside_a_block_reads_stays_in_memory() -> None:
     q = p.cache_read("y", "t").tensorize("t_cache_1", "copy_row").blockize("t_cache_0")
     with pytest.raises(SchedulingError, match="a call takes the address of t"):
         q.compute_inline("t", keep=False)
+
+
+def test_that_a_sum_runs_proves_nothing_of_its_start() -> None:
+    """It started at the first place of none: k >= 1 was known, in the loop over r."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["k", "k"], y: f32["k"], k: i64):\n'
+            "    for r, i in grid(k, k):\n"
+            '        with block("y", S(i, k), R(r, k)) as (a, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="1 is not known to be from 0 to k"):
+        p.loop_partition("i", 1)
+    with pytest.raises(SchedulingError, match="the factor k is not known to be at least 1"):
+        p.split("i", var("k"))
+    q = p.decompose_reduction("y", "r")
+    for done in (q.loop_partition("i", 1), q.split("i", var("k"))):
+        same(p, done, [(0,), (1,), (5,)])

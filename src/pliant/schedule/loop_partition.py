@@ -72,7 +72,7 @@ def loop_partition(p: Program, loop: str, *at: IntLike) -> Program:
     points = [as_int(point) for point in at]
     check_loop_partition(p, loop, points)
     path = p.loop_path("loop_partition", loop)
-    target, names, facts = path[-1], p.names(), p.inside(path[:-1])
+    target, names, facts = path[-1], p.names(), p.around(path)
     assert isinstance(target, For)
     parts: list[Stmt] = []
     made = []
@@ -97,7 +97,7 @@ def check_loop_partition(p: Program, loop: str, at: Sequence[Int]) -> None:
         return SchedulingError("loop_partition", f"loop {loop}", reason)
 
     path = p.loop_path("loop_partition", loop)
-    target, facts = path[-1], p.inside(path[:-1])
+    target, facts = path[-1], p.around(path)
     assert isinstance(target, For)
     require_serial("loop_partition", target)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
@@ -169,7 +169,7 @@ def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
         for i in grid(n): select((0 <= i - 1) & (i + 1 < n), …)    min(1, n), max(min(1, n), n - 1)
     """
     path = p.loop_path("inner_part", loop)
-    target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
+    target, facts, inside = path[-1], p.around(path), p.inside(path)
     assert isinstance(target, For)
     known = {s.var for s in path[:-1] if isinstance(s, For)} | p.sizes
     first, end = as_int(0), target.extent
@@ -187,7 +187,7 @@ def live_part(p: Program, loop: str) -> tuple[Int, Int]:
         for i in grid(n): select(i <= m, …)        0, min(n, max(0, m + 1))
     """
     path = p.loop_path("live_part", loop)
-    target, facts, inside = path[-1], p.inside(path[:-1]), p.inside(path)
+    target, facts, inside = path[-1], p.around(path), p.inside(path)
     assert isinstance(target, For)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
     first, end = as_int(0), target.extent

@@ -72,7 +72,7 @@ def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], 
         raise refuse("they are the same")
     if parent.stmts.index(a) > parent.stmts.index(b):
         raise refuse("the second comes before the first")
-    facts = p.inside(path[:-1])
+    facts = p.around(path[:-1])
     if not facts.equal(a.extent, b.extent):
         raise refuse(f"their extents, {a.extent} and {b.extent}, are not known to be equal")
     moved = accesses(subst(b.body, {b.var: var(a.var)}), p.invoked)

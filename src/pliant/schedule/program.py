@@ -30,6 +30,7 @@ from pliant.base.spans import Span
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.loop.bounds import declare_loops
+from pliant.loop.lower_init import reduction_loops
 from pliant.loop.lower_pipeline import broken_pipeline
 from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names, path_to
@@ -251,6 +252,14 @@ class Program:
                 scope = declare_loops(outer, [loop]) if found is None else found
                 self.scopes[key] = scope
         return scope
+
+    def around(self, path: tuple[Stmt, ...]) -> Facts:
+        """What holds around the last statement of `path`, for starts of sums in it, too: these
+        happen also where the loops that their sum runs over do not. Not to be added to."""
+        starting = (s for s in statements(path[-1]) if isinstance(s, Block) and s.init is not None)
+        reduced = frozenset[str]().union(*map(reduction_loops, starting))
+        outer = path[:-1]
+        return self.inside(tuple(s for s in outer if not isinstance(s, For) or s.var not in reduced))
 
     def names(self) -> Names:
         """Names in use, now or before, to make new ones."""

@@ -79,7 +79,7 @@ def split(
     path = p.loop_path("split", loop)
     target = path[-1]
     assert isinstance(target, For)
-    names, n, facts = p.names(), target.extent, p.inside(path[:-1])
+    names, n, facts = p.names(), target.extent, p.around(path)
     outer, inner = names.variable(f"{loop}_0"), names.variable(f"{loop}_1")
     exact = facts.divisible(n, f)
     trips = facts.simplify(n // f if tail == "peel" else ceildiv(n, f))
@@ -116,7 +116,7 @@ def check_split(p: Program, loop: str, factor: Int, tail: Tail) -> None:
     assert isinstance(target, For)
     place = f"loop {loop}"
     require_serial("split", target)
-    facts = p.inside(path[:-1])
+    facts = p.around(path)
     around = {s.var for s in path[:-1] if isinstance(s, For)}
     strange = factor.names - around - p.sizes
     if strange:
