@@ -374,7 +374,7 @@ def _function_info(
         "cache_hits": back.cache.hits,
         "cache_misses": back.cache.misses,
         "code_bytes": sum(len(back.objects[n].object) for n in main.kernels),
-        "peak_memory": str(main.memory.total),
+        "peak_memory": str(main.memory.bytes),
         "numerics": back.numerics,
     }
     return Function(

@@ -46,7 +46,7 @@ def _summary(
     if prepare is not None:
         more = f"; {len(prepare.launches)} more ran when it was compiled, on weights alone"
     yield f"{function.name}: {len(main.kernels)} kernels, {len(main.launches)} launches{more}"
-    yield f"memory for intermediate values: {main.memory.total} bytes"
+    yield f"memory for intermediate values: {main.memory.bytes} bytes"
     for note in notes:
         yield f"note: {note}"
     for name, known in function.dims:

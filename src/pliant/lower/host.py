@@ -85,6 +85,8 @@ class _Host:
         body: Stmt = calls
         if self.memory.offsets:
             body = Alloc(self.arena, body)
+        for name, size in reversed(self.memory.steps):
+            body = Let(Var(name, i64), Index(size), body)
         for b in reversed(self.outputs):
             body = Alloc(b, body)
         body = self._prologue(body, [s for _, launch in launches for s in launch.sizes])
@@ -136,8 +138,7 @@ class _Host:
         for output in self.outputs:
             yield from output.shape
             yield product(list(output.shape)) * output.dtype.bytes
-        yield from self.memory.offsets.values()
-        yield self.memory.total
+        yield self.memory.most
         yield from arguments
 
     def _ranges(self, solved: Mapping[str, str]) -> Facts:
