@@ -477,7 +477,7 @@ def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
     if not e.has_effects(a) and not e.has_effects(b):
         va, vb = emit(e, a), emit(e, b)
     elif c.lanes == 1:
-        return _branch(e, c, a, b)
+        return memory.load_or(e, c, a, b) or _branch(e, c, a, b)
     else:
         with e.masked(c.text):
             va = emit(e, a)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints, past
-from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
-from pliant.ir.expr import Expr, Index, Load
+from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
+from pliant.ir.expr import Const, Expr, Index, Load
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.sym.expr import Int, as_int
@@ -47,6 +47,40 @@ def load(e: Emitter, x: Load) -> Val:
             _prefetch(e, buffer, address, e.ahead[1])
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
     return _gather(e, buffer, place.pointer, offset)
+
+
+def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
+    """A vector of elements or, where a uniform condition does not hold, of a number: it comes from
+    another address then, which takes no branch, so that equal ones are loaded once. None for what
+    is no such choice."""
+    match a, b:
+        case Load(source=Buffer() as buffer, indices=indices), Const() if (
+            e.lanes > 1
+            and buffer.scope != "register"  # which it is no longer with an address
+            and buffer.dtype is not boolean
+            and e.place(buffer).lanes == 1
+            and all(isinstance(i, Index) for i in indices)
+        ):
+            offset = e.resolve(_affine(buffer, indices))
+            split = offset.linear(e.lane_var)
+            if split is None or split[0] != 1:
+                return None
+            first = ints.emit_uniform(e, split[1])
+            address = _address(e, e.place(buffer).pointer, first, buffer.dtype)
+            other = _vector_of(e, b)
+            chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {other}")
+            return _read(e, chosen, buffer, e.lanes, e.mask)
+    return None
+
+
+def _vector_of(e: Emitter, number: Const) -> str:
+    """Memory with a number in every lane."""
+    kind = memory_type(number.dtype)
+    name = f"@every_{kind}_{number.bits}_{e.lanes}"
+    value = f"splat ({kind} {literal(number)})"
+    line = f"{name} = private unnamed_addr constant {vector_type(kind, e.lanes)} {value}"
+    e.text.module.define(name, line)
+    return name
 
 
 def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> None:

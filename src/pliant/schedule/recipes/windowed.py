@@ -73,17 +73,20 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     extent = p.loop(inner).extent
     work = work * p.loop(tiled).extent * extent
     registers = 1 if extent.is_const and extent.value <= lanes else WIDE
-    p = p.split(tiled, _height(p.loop(tiled).extent, TILE * WIDE // registers))
+    columns = p.loop(tiled).extent
+    p = p.split(tiled, _height(columns, TILE * WIDE // registers))
     tiles, row = p.made
+    whole = p.facts.simplify(columns // p.loop(row).extent)
     p = p.split(inner, registers * lanes)
     blocks, lane = p.made
     p = p.reorder(tiles, blocks, row, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
-    p, middle, edges = _inner(p, tiles)
-    for part in middle:
+    if p.loop(tiles).extent is not whole:
+        p = p.loop_partition(tiles, whole)
+        p = _one_by_one(p, p.made[0], len(tensor.reduce_axes))
+    p, parts = _inner(p, tiles)
+    for part in parts:
         p = _in_registers(p, part)
-    for part in edges:
-        p = _one_by_one(p, part, len(tensor.reduce_axes))
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
@@ -118,25 +121,20 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     return p
 
 
-def _inner(p: Program, loop: str) -> tuple[Program, list[str], list[str]]:
-    """The loop in parts: those without the conditions that hold in the middle, and the others."""
-    extent = p.loop(loop).extent
+def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
+    """The loop in parts: in that in the middle, no conditions are left that hold there."""
     first, end = inner_part(p, loop)
-    if first == end:
-        return p, [], [loop]
-    points = [x for x in (first, end) if x not in (as_int(0), extent)]
-    if not points:
-        return p, [loop], []
+    points = [x for x in (first, end) if x not in (as_int(0), p.loop(loop).extent)]
+    if first == end or not points:
+        return p, [loop]
     p = p.loop_partition(loop, *points)
-    parts = [loop, *map(str, p.made)]
-    middle = parts.pop(int(first in points))
-    return p, [middle], parts
+    return p, [loop, *map(str, p.made)]
 
 
 def _in_registers(p: Program, tiles: str) -> Program:
     """Each tile of sums at once; whole blocks, then one more under a mask."""
     first, update, *_ = _blocks(p, tiles)
-    p, _, _ = _inner(p, p.loops(first)[-3])
+    p, _ = _inner(p, p.loops(first)[-3])
     depth = len(p.loops(update))
     for block in _blocks(p, tiles):
         *_, slid, column, lane = p.loops(block)
