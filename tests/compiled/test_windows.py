@@ -16,6 +16,8 @@ DEPTHWISE = tensor(5, 1, 3, 3)
 WIDE = tensor(5, 1, 5, 7)
 POINTWISE = tensor(4, 5, 1, 1)
 BIAS = tensor(5)
+FULL = tensor(6, 5, 3, 3)
+MIX = tensor(5, 5, 1, 1)
 CASES = {
     "depthwise": lambda x: F.conv2d(x, DEPTHWISE, BIAS, padding=1, groups=5).relu(),
     "depthwise, strided": lambda x: F.conv2d(x, DEPTHWISE, BIAS, 2, 1, groups=5),
@@ -87,3 +89,37 @@ def test_vectors_at_the_end_of_a_row(width: int) -> None:
         x = tensor(7, width, seed=4)
         for found, wanted in zip(f(x), fn(x), strict=True):
             assert_same(found, wanted, tolerance=1e-5)
+
+
+PADDED = {
+    "depthwise": (lambda x: F.conv2d(F.pad(x, (1, 2, 0, 1)), DEPTHWISE, BIAS, groups=5), 3),
+    "of what is padded": (
+        lambda x: F.conv2d(F.pad(x.relu(), (1, 0, 1, 0)), DEPTHWISE, padding=1, groups=5),
+        2,
+    ),
+    "product": (lambda x: F.conv2d(F.pad(x, (0, 1, 1, 0)), FULL, padding=(1, 0)), 2),
+    "cropped": (lambda x: F.conv2d(F.pad(x, (-1, 2, 1, -1)), DEPTHWISE, groups=5), 3),
+    "maximum": (lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1), value=0.5), 2, 1), 2),
+    "mean of zeros": (lambda x: F.avg_pool2d(F.pad(x, (1, 1, 1, 1)), 2, 1), 3),
+    "mean of a number": (lambda x: F.avg_pool2d(F.pad(x, (1, 1, 1, 1), value=2.0), 2, 1), 4),
+    "reflected": (lambda x: F.conv2d(F.pad(x, (1, 1, 1, 1), "reflect"), DEPTHWISE, groups=5), 3),
+    "read by others": (
+        lambda x: F.max_pool2d(y := F.pad(x, (1, 1, 1, 1)), 3, 1, 1) + y.exp(),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_of_its_own(name: str) -> None:
+    """A window tests what is outside by itself, where the padding is of use to it."""
+    fn, launches = PADDED[name]
+    # Between products, as in a model: channels lie last, and windows read what a kernel made.
+    whole = lambda x: fn(F.conv2d(x, MIX))  # noqa: E731
+    f = pliant.compile(
+        Apply(whole), (tensor(2, 5, 9, 8),), dynamic_shapes=(({0: "n", 2: "h", 3: "w"},),)
+    )
+    for n, h, w in ((1, 4, 4), (2, 5, 7), (0, 6, 4), (1, 17, 23)):
+        x = tensor(n, 5, h, w)
+        assert_same(f(x), whole(x), tolerance=1e-4)
+    assert f.stats()["launches"] == launches

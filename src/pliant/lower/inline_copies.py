@@ -3,8 +3,9 @@
     t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
     u[i, j] = exp(t[i, j])
 
-The same for stages that load nothing (constants, iotas). A copy that is a result, or that
-something other than a comprehension reads, is also kept.
+The same for stages that load nothing (constants, iotas), and for padding that a window slides over,
+which tests for itself what is outside. A copy that is a result, or that something other than a
+comprehension reads, is also kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pliant.ir.expr import Expr, Index, Load, Reduce, Select, substitute
+from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import cost_of, is_copy
@@ -27,15 +28,61 @@ MAX_FREE_COST = 12  # arithmetic of a load-free stage that is cheaper to repeat 
 def inline_copies(s: Stages) -> None:
     """Rewrite readers in place and drop copies that nobody reads any more."""
     bodies: dict[str, Compute] = {}
+    padded: dict[str, Compute] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute):
             tensor = simplify_indices(through(tensor, bodies), s.facts)
+            windows = {n: x for n, x in padded.items() if _slides_over(tensor, n, x)}
+            if windows:
+                inside = through(tensor, windows)
+                body = transform(inside.body, _one_choice)
+                tensor = simplify_indices(inside.replace(body=body), s.facts)
             if tensor is not stage.tensor:
                 s.stages[name] = replace(stage, tensor=tensor)
             if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
                 bodies[name] = tensor
+            elif not tensor.requires and _is_padding(tensor):
+                padded[name] = tensor
     remove_dead(s)
+
+
+def _is_padding(tensor: Compute) -> bool:
+    """A copy where its indices allow it, a number elsewhere."""
+    match tensor.body:
+        case Select(cond, Load(indices=at), Const()):
+            return all(isinstance(i, Index) for i in at) and not any(
+                isinstance(n, Load) for n in own_nodes(cond)
+            )
+    return False
+
+
+def _slides_over(tensor: Compute, name: str, padding: Compute) -> bool:
+    """Whether the stage reads the padding by windows alone, and has a use for the number in it:
+    terms of a sum that are missing are 0."""
+    reduction = tensor.body
+    assert isinstance(padding.body, Select) and isinstance(padding.body.b, Const)
+    if not isinstance(reduction, Reduce):
+        return False
+    if reduction.combiner == "sum" and padding.body.b.bits != 0:
+        return False
+    own, reduced = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
+    loads = [n for n in own_nodes(reduction.body) if isinstance(n, Load) and n.source.name == name]
+    return bool(loads) and all(
+        any(
+            isinstance(i, Index) and i.int_.names & own and i.int_.names & reduced
+            for i in n.indices
+        )
+        for n in loads
+    )
+
+
+def _one_choice(node: Node) -> Node:
+    """Of two choices with the same alternative, one under both conditions."""
+    match node:
+        case Select(cond, Select(inner, a, other), b) if other is b:
+            return Select(Binary("and", cond, inner), a, b)
+    return node
 
 
 def _is_free(tensor: Compute) -> bool:

@@ -259,7 +259,9 @@ class Program:
         starting = (s for s in statements(path[-1]) if isinstance(s, Block) and s.init is not None)
         reduced = frozenset[str]().union(*map(reduction_loops, starting))
         outer = path[:-1]
-        return self.inside(tuple(s for s in outer if not isinstance(s, For) or s.var not in reduced))
+        return self.inside(
+            tuple(s for s in outer if not isinstance(s, For) or s.var not in reduced)
+        )
 
     def names(self) -> Names:
         """Names in use, now or before, to make new ones."""
