@@ -8,9 +8,10 @@
 
 With channels innermost a tile is of columns; of images that come with their channels first it is of
 rows, and vectors lie along them. The tiles in the middle have no conditions, the whole blocks none
-on channels or columns; those at the ends, where the window is partly outside, do one column or row
-after another. For convolutions of one or few channels: where neighbours share no second operand
-(pools), `reduction` is as fast.
+on channels or columns; in those at the ends, where the window is partly outside, each vector is one
+of the image or of zeros. What fills no tile is done one column or row after another. For
+convolutions of one or few channels: where neighbours share no second operand (pools), `reduction`
+is as fast.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _in_registers(p: Program, tiles: str) -> Program:
 
 
 def _one_by_one(p: Program, tiles: str, window: int) -> Program:
-    """One column's or row's sums after another's: few, and each has conditions of its own."""
+    """One column's or row's sums after another's: too few for a tile."""
     first, update, *_ = nest = _blocks(p, tiles)
     *around, column, lane = p.loops(update)
     p = p.reorder(column, *around[-window:], lane)
