@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.loop.interpret import interpret
 from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
@@ -363,3 +364,27 @@ def test_that_a_sum_runs_proves_nothing_of_its_start() -> None:
     q = p.decompose_reduction("y", "r")
     for done in (q.loop_partition("i", 1), q.split("i", var("k"))):
         same(p, done, [(0,), (1,), (5,)])
+
+
+def test_what_each_lane_looks_up_in_its_own_memory_compiles() -> None:
+    """Private memory was read at affine places only, and was only ever in registers."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32[2, "n"], at: i64[2], y: f32[2, 2], n: i64):\n'
+            '    t = alloc(f32[2, "n"], scope="scratch")\n'
+            "    for i, j in grid(2, n):\n"
+            '        with block("t", S(i, 2), S(j, n)) as (a, b):\n'
+            "            t[a, b] = x[a, b] + 1.0\n"
+            "    for k, l in grid(2, 2):\n"
+            '        with block("y", S(k, 2), S(l, 2)) as (a, b):\n'
+            "            y[a, b] = select((0 <= at[b]) & (at[b] < n), t[a, at[b]], 0.0)\n"
+        )
+    )
+    q = p.compute_at("t", "l").shrink_buffer("t").vectorize("l")
+    for n in (0, 1, 5):
+        x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+        at, y, wanted = np.array([0, 3]), *np.empty((2, 2, 2), np.float32)
+        native(q.function, [x, at, y], {"n": n})
+        interpret(p.function, [x, at, wanted], {"n": n})
+        np.testing.assert_array_equal(y, wanted)

@@ -258,8 +258,8 @@ class Program:
         happen also where the loops that their sum runs over do not. Not to be added to."""
         starting = (s for s in statements(path[-1]) if isinstance(s, Block) and s.init is not None)
         reduced = frozenset[str]().union(*map(reduction_loops, starting))
-        outer = path[:-1]
-        return self.inside(tuple(s for s in outer if not isinstance(s, For) or s.var not in reduced))
+        outer = (s for s in path[:-1] if not isinstance(s, For) or s.var not in reduced)
+        return self.inside(tuple(outer))
 
     def names(self) -> Names:
         """Names in use, now or before, to make new ones."""
