@@ -388,3 +388,45 @@ def test_what_each_lane_looks_up_in_its_own_memory_compiles() -> None:
         native(q.function, [x, at, y], {"n": n})
         interpret(p.function, [x, at, wanted], {"n": n})
         np.testing.assert_array_equal(y, wanted)
+
+
+def test_lanes_have_loops_of_the_same_length_inside_blocks_too() -> None:
+    """There the extent names the block's iterator."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[10], y: f32[10]):\n"
+            "    for i in grid(10):\n"
+            '        with block("y", S(i, 10)) as (a,):\n'
+            "            y[a] = x[a] + 1.0\n"
+        )
+    ).split("i", 4, tail="clip")
+    with pytest.raises(SchedulingError, match="loop i_0: the extent of i_1 depends on it"):
+        p.blockize("i_1").vectorize("i_0")
+
+
+def test_lanes_make_no_calls() -> None:
+    """All of them would make one, with the address of what each has for itself."""
+    add = parse_function(
+        "@loop\ndef add(a: f32[4], c: f32[1]):\n    for i in grid(4):\n        c[0] = c[0] + a[i]\n"
+    )
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[4], y: f32[8]):\n"
+            "    for i in grid(8):\n"
+            "        t = alloc(f32[1])\n"
+            '        with block("t", S(i, 8)) as (a,):\n'
+            "            t[0] = 0.0\n"
+            "        for r in grid(4):\n"
+            '            with block("s", S(i, 8), R(r, 4)) as (a, c):\n'
+            "                t[0] = t[0] + x[c]\n"
+            '        with block("y", S(i, 8)) as (a,):\n'
+            "            y[a] = t[0]\n"
+        ),
+        intrinsics=[Intrinsic("add", add)],
+    )
+    with pytest.raises(SchedulingError, match="loop i: there is a call of add inside"):
+        p.tensorize("r", "add").vectorize("i")
+    with pytest.raises(SchedulingError, match="then loop i could not be vectorized: there is a ca"):
+        p.vectorize("i").tensorize("r", "add")
