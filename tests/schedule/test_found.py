@@ -430,3 +430,72 @@ def test_lanes_make_no_calls() -> None:
         p.tensorize("r", "add").vectorize("i")
     with pytest.raises(SchedulingError, match="then loop i could not be vectorized: there is a ca"):
         p.vectorize("i").tensorize("r", "add")
+
+
+STARTED = """\
+@loop
+def sums(x: f32["n", "k"], z: f32["n"], y: f32["n"], n: i64, k: i64):
+    t = alloc(f32[n], scope="scratch")
+    for j in grid(n):
+        with block("t", S(j, n)) as (v,):
+            t[v] = z[v] + 1.0
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k)) as (a, c):
+            with init():
+                y[a] = t[a]
+            y[a] = y[a] + x[a, c]
+"""
+
+
+def test_what_a_sum_starts_with_is_not_computed_where_it_goes_on() -> None:
+    """The start is written inside the loops that it comes before."""
+    p = program(parse_function(STARTED))
+    with pytest.raises(SchedulingError, match="block y reads t before loop r begins"):
+        p.compute_at("t", "r")
+    with pytest.raises(SchedulingError, match="block y reads t before loop r begins"):
+        p.reorder("r", "i").compute_at("t", "i")
+    same(p, p.compute_at("t", "i"), [(0, 0), (1, 0), (3, 2)])
+
+
+def test_a_loop_that_runs_once_is_not_merged_with_the_sum_that_starts_with_what_it_makes() -> None:
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def once(x: f32[1], z: f32[1], y: f32[1]):\n"
+            '    t = alloc(f32[1], scope="scratch")\n'
+            "    for j in grid(1):\n"
+            '        with block("t", S(j, 1)) as (v,):\n'
+            "            t[v] = z[v] + 1.0\n"
+            "    for r in grid(1):\n"
+            '        with block("y", R(r, 1)) as (c,):\n'
+            "            with init():\n"
+            "                y[0] = t[0]\n"
+            "            y[0] = y[0] + x[c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="block y starts before its loop, and block t writes"):
+        p.merge("j", "r")
+
+
+ONWARD = """\
+@loop
+def sums(x: f32["k"], z: f32["k"], b: f32[1], y: f32[1], k: i64):
+    with block("b0") as ():
+        b[0] = 1.0
+    for r in grid(k):
+        with block("y", R(r, k)) as (c,):
+            with init():
+                y[0] = b[0]
+            y[0] = y[0] + x[c]*b[0]
+        with block("b", O(r, k)) as (v,):
+            b[0] = z[v]
+"""
+
+
+def test_a_sum_starts_with_what_is_there_before_its_loops() -> None:
+    """Partial sums were added to what the loop left, and a copy was read before it was filled."""
+    p = program(parse_function(ONWARD))
+    with pytest.raises(SchedulingError, match="b, on which its start or its place depends, is wri"):
+        p.rfactor("r")
+    with pytest.raises(SchedulingError, match="b is written where it is read"):
+        p.cache_read("y", "b")
