@@ -499,3 +499,35 @@ def test_a_sum_starts_with_what_is_there_before_its_loops() -> None:
         p.rfactor("r")
     with pytest.raises(SchedulingError, match="b is written where it is read"):
         p.cache_read("y", "b")
+
+
+AGAIN = """\
+@loop
+def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+    for i in grid(n):
+        for r in grid(k):
+            with block("y", S(i//2, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[i, c]
+"""
+
+
+@pytest.mark.parametrize("where", ["i//2", "0"])
+def test_a_sum_that_starts_again_starts_again(where: str) -> None:
+    """With the loops the other way round, or as one, or with the start outside, it went on."""
+    p = program(parse_function(AGAIN.replace("i//2", where)))
+    with pytest.raises(SchedulingError, match="block y may start an element again in loop i"):
+        p.reorder("r", "i")
+    with pytest.raises(SchedulingError, match="it may start an element again in loop i"):
+        p.decompose_reduction("y", "i")
+    with pytest.raises(SchedulingError, match="block y reduces over some of them only"):
+        p.fuse("i", "r")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (1, 0), (3, 2)])
+
+
+def test_a_sum_is_not_started_before_what_it_starts_with_is_there() -> None:
+    p = program(parse_function(STARTED)).compute_at("t", "i")
+    with pytest.raises(SchedulingError, match="t, with which it starts, is written in loop i"):
+        p.decompose_reduction("y", "i")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (1, 0), (3, 2)])
