@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.loop.interpret import interpret
 from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
@@ -363,3 +364,170 @@ def test_that_a_sum_runs_proves_nothing_of_its_start() -> None:
     q = p.decompose_reduction("y", "r")
     for done in (q.loop_partition("i", 1), q.split("i", var("k"))):
         same(p, done, [(0,), (1,), (5,)])
+
+
+def test_what_each_lane_looks_up_in_its_own_memory_compiles() -> None:
+    """Private memory was read at affine places only, and was only ever in registers."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32[2, "n"], at: i64[2], y: f32[2, 2], n: i64):\n'
+            '    t = alloc(f32[2, "n"], scope="scratch")\n'
+            "    for i, j in grid(2, n):\n"
+            '        with block("t", S(i, 2), S(j, n)) as (a, b):\n'
+            "            t[a, b] = x[a, b] + 1.0\n"
+            "    for k, l in grid(2, 2):\n"
+            '        with block("y", S(k, 2), S(l, 2)) as (a, b):\n'
+            "            y[a, b] = select((0 <= at[b]) & (at[b] < n), t[a, at[b]], 0.0)\n"
+        )
+    )
+    q = p.compute_at("t", "l").shrink_buffer("t").vectorize("l")
+    for n in (0, 1, 5):
+        x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+        at, y, wanted = np.array([0, 3]), *np.empty((2, 2, 2), np.float32)
+        native(q.function, [x, at, y], {"n": n})
+        interpret(p.function, [x, at, wanted], {"n": n})
+        np.testing.assert_array_equal(y, wanted)
+
+
+def test_lanes_have_loops_of_the_same_length_inside_blocks_too() -> None:
+    """There the extent names the block's iterator."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[10], y: f32[10]):\n"
+            "    for i in grid(10):\n"
+            '        with block("y", S(i, 10)) as (a,):\n'
+            "            y[a] = x[a] + 1.0\n"
+        )
+    ).split("i", 4, tail="clip")
+    with pytest.raises(SchedulingError, match="loop i_0: the extent of i_1 depends on it"):
+        p.blockize("i_1").vectorize("i_0")
+
+
+def test_lanes_make_no_calls() -> None:
+    """All of them would make one, with the address of what each has for itself."""
+    add = parse_function(
+        "@loop\ndef add(a: f32[4], c: f32[1]):\n    for i in grid(4):\n        c[0] = c[0] + a[i]\n"
+    )
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def random(x: f32[4], y: f32[8]):\n"
+            "    for i in grid(8):\n"
+            "        t = alloc(f32[1])\n"
+            '        with block("t", S(i, 8)) as (a,):\n'
+            "            t[0] = 0.0\n"
+            "        for r in grid(4):\n"
+            '            with block("s", S(i, 8), R(r, 4)) as (a, c):\n'
+            "                t[0] = t[0] + x[c]\n"
+            '        with block("y", S(i, 8)) as (a,):\n'
+            "            y[a] = t[0]\n"
+        ),
+        intrinsics=[Intrinsic("add", add)],
+    )
+    with pytest.raises(SchedulingError, match="loop i: there is a call of add inside"):
+        p.tensorize("r", "add").vectorize("i")
+    with pytest.raises(SchedulingError, match="then loop i could not be vectorized: there is a ca"):
+        p.vectorize("i").tensorize("r", "add")
+
+
+STARTED = """\
+@loop
+def sums(x: f32["n", "k"], z: f32["n"], y: f32["n"], n: i64, k: i64):
+    t = alloc(f32[n], scope="scratch")
+    for j in grid(n):
+        with block("t", S(j, n)) as (v,):
+            t[v] = z[v] + 1.0
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k)) as (a, c):
+            with init():
+                y[a] = t[a]
+            y[a] = y[a] + x[a, c]
+"""
+
+
+def test_what_a_sum_starts_with_is_not_computed_where_it_goes_on() -> None:
+    """The start is written inside the loops that it comes before."""
+    p = program(parse_function(STARTED))
+    with pytest.raises(SchedulingError, match="block y reads t before loop r begins"):
+        p.compute_at("t", "r")
+    with pytest.raises(SchedulingError, match="block y reads t before loop r begins"):
+        p.reorder("r", "i").compute_at("t", "i")
+    same(p, p.compute_at("t", "i"), [(0, 0), (1, 0), (3, 2)])
+
+
+def test_a_loop_that_runs_once_is_not_merged_with_the_sum_that_starts_with_what_it_makes() -> None:
+    p = program(
+        parse_function(
+            "@loop\n"
+            "def once(x: f32[1], z: f32[1], y: f32[1]):\n"
+            '    t = alloc(f32[1], scope="scratch")\n'
+            "    for j in grid(1):\n"
+            '        with block("t", S(j, 1)) as (v,):\n'
+            "            t[v] = z[v] + 1.0\n"
+            "    for r in grid(1):\n"
+            '        with block("y", R(r, 1)) as (c,):\n'
+            "            with init():\n"
+            "                y[0] = t[0]\n"
+            "            y[0] = y[0] + x[c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="block y starts before its loop, and block t writes"):
+        p.merge("j", "r")
+
+
+ONWARD = """\
+@loop
+def sums(x: f32["k"], z: f32["k"], b: f32[1], y: f32[1], k: i64):
+    with block("b0") as ():
+        b[0] = 1.0
+    for r in grid(k):
+        with block("y", R(r, k)) as (c,):
+            with init():
+                y[0] = b[0]
+            y[0] = y[0] + x[c]*b[0]
+        with block("b", O(r, k)) as (v,):
+            b[0] = z[v]
+"""
+
+
+def test_a_sum_starts_with_what_is_there_before_its_loops() -> None:
+    """Partial sums were added to what the loop left, and a copy was read before it was filled."""
+    p = program(parse_function(ONWARD))
+    with pytest.raises(SchedulingError, match="b, on which its start or its place depends, is wri"):
+        p.rfactor("r")
+    with pytest.raises(SchedulingError, match="b is written where it is read"):
+        p.cache_read("y", "b")
+
+
+AGAIN = """\
+@loop
+def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):
+    for i in grid(n):
+        for r in grid(k):
+            with block("y", S(i//2, n), R(r, k)) as (a, c):
+                with init():
+                    y[a] = 0.0
+                y[a] = y[a] + x[i, c]
+"""
+
+
+@pytest.mark.parametrize("where", ["i//2", "0"])
+def test_a_sum_that_starts_again_starts_again(where: str) -> None:
+    """With the loops the other way round, or as one, or with the start outside, it went on."""
+    p = program(parse_function(AGAIN.replace("i//2", where)))
+    with pytest.raises(SchedulingError, match="block y may start an element again in loop i"):
+        p.reorder("r", "i")
+    with pytest.raises(SchedulingError, match="it may start an element again in loop i"):
+        p.decompose_reduction("y", "i")
+    with pytest.raises(SchedulingError, match="block y reduces over some of them only"):
+        p.fuse("i", "r")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (1, 0), (3, 2)])
+
+
+def test_a_sum_is_not_started_before_what_it_starts_with_is_there() -> None:
+    p = program(parse_function(STARTED)).compute_at("t", "i")
+    with pytest.raises(SchedulingError, match="t, with which it starts, is written in loop i"):
+        p.decompose_reduction("y", "i")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (1, 0), (3, 2)])

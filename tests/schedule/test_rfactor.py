@@ -108,7 +108,7 @@ def buckets(x: f32["n", "k"], at: i64["n"], y: f32[2], n: i64, k: i64):
     same(q, q.rfactor("r"))
     moving = text.replace("x[v, u]\n", "x[v, u]\n            at[i] = r\n")
     q = changed(nest, turned, moving)
-    with pytest.raises(SchedulingError, match="at, on which it depends where it updates, is"):
+    with pytest.raises(SchedulingError, match="at, on which its start or its place depends, is"):
         q.rfactor("r")
 
 

@@ -13,8 +13,9 @@ from functools import lru_cache
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node
+from pliant.loop.lower_init import reduction_loops
 from pliant.loop.reduction import as_update
-from pliant.loop.rewrite import conjuncts, subst
+from pliant.loop.rewrite import conjuncts, int_names, subst
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -50,6 +51,8 @@ class Access:
     commutes: bool  # part of a reduction's update: order among its own kind does not matter
     local: bool  # the buffer is allocated within the statement
     position: int  # in program order
+    before: frozenset[str] = frozenset()  # loops that a reduction runs over, before which it starts
+    # with this
 
     def index(self, dim: int) -> Int | None:
         """The index as a symbolic integer; None where it is not one."""
@@ -78,6 +81,7 @@ class _Context:
     block: str = ""
     commutes: frozenset[Buffer] = frozenset()
     locals: frozenset[Buffer] = frozenset()
+    before: frozenset[str] = frozenset()
 
 
 class _Walk:
@@ -131,20 +135,24 @@ class _Walk:
         for a in found:
             loops, where = (*c.loops, *a.loops), (*c.where, *a.where)
             local = a.local or a.buffer in c.locals
-            yield Access(a.buffer, a.indices, a.write, loops, where, a.block, a.commutes, local, 0)
+            at = a.buffer, a.indices, a.write
+            yield Access(*at, loops, where, a.block, a.commutes, local, 0, a.before)
 
     def opened(self, s: Block, c: _Context) -> Iterator[Access]:
         """Accesses in terms of the loops around the block."""
         given = bindings_of(s)
         where = tuple(subst(w, given) for w in conjuncts(s.where))
+        reduced = frozenset[str]() if s.init is None else reduction_loops(s)
         for w in where:
-            yield from self.expr(w, c)
+            starts = reduced.isdisjoint(int_names(w))
+            yield from self.expr(w, replace(c, before=c.before | reduced) if starts else c)
         own = frozenset[Buffer]()
         if any(i.kind == "R" for i in s.iters) and as_update(s) is not None:
             own = frozenset(x.buffer for x in stored(s.body))
         inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
         if s.init is not None:
-            yield from self.statement(subst(s.init, given), inner)
+            start = replace(inner, before=inner.before | reduced)
+            yield from self.statement(subst(s.init, given), start)
         yield from self.statement(subst(s.body, given), inner)
 
     def invoke(self, s: Invoke, c: _Context) -> Iterator[Access]:
@@ -193,7 +201,8 @@ class _Walk:
         self, b: Buffer, indices: tuple[Expr, ...] | None, write: bool, c: _Context
     ) -> Access:
         local = b in c.locals
-        return Access(b, indices, write, c.loops, c.where, c.block, b in c.commutes, local, 0)
+        commutes = b in c.commutes
+        return Access(b, indices, write, c.loops, c.where, c.block, commutes, local, 0, c.before)
 
 
 _NOTHING = Seq(())

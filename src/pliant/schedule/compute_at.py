@@ -93,6 +93,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     start = flow.of_block(block)[-1].position
     inner = inner_accesses(p, path)
     outputs = {x.buffer for x in stored(target.body)}
+    new = {s.var for s in path if s not in source and isinstance(s, For)}
     for out in outputs:
         if out not in flow.allocated:
             raise refuse(f"{out.name} is not a buffer of the function's own")
@@ -103,6 +104,9 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
                 raise refuse(f"{where}, not under loop {loop}, reads {out.name}")
             if use.block != block and use.position < start:
                 raise refuse(f"{out.name} is read before it")
+            late = use.before & new
+            if late:
+                raise refuse(f"block {use.block} reads {out.name} before loop {min(late)} begins")
     reads = {a.buffer for a in flow.of_block(block) if not a.write} - outputs
     around = [s.var for s in path if isinstance(s, For)]
     why = flow.moved_value(block, reads, start, around)

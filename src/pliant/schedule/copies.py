@@ -108,9 +108,14 @@ def varies(extents: Iterable[Int], p: Program) -> bool:
 
 def place_in_front(p: Program, path: tuple[Stmt, ...], sources: Iterable[Buffer]) -> int | None:
     """Where in `path` a copy of what is in the buffers can be made: in front of the outermost
-    statement in which nothing writes them. None if they are written all the way down."""
+    statement in which nothing writes them. None if they are written all the way down, or so far
+    that a reduction would have started with them before."""
     flow, sources = Flow(p), tuple(sources)
+    starting = [a.before for a in accesses(path[-1], p.invoked) if a.buffer in sources]
+    before = frozenset[str]().union(*starting)
     for k, s in enumerate(path):
+        if any(isinstance(x, For) and x.var in before for x in path[:k]):
+            return None
         if isinstance(s, Alloc | Seq | Let):
             continue
         if not all(flow.in_scope(b, path[: k + 1]) for b in sources):

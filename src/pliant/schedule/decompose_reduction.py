@@ -26,9 +26,14 @@ After:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
+from pliant.loop.dependence import agreed_loops
 from pliant.loop.lower_init import CannotSeparateError, reduction_loops, separate_init
-from pliant.loop.regions import accesses
-from pliant.loop.stmt import Block, For, Stmt, statements, stored
+from pliant.loop.regions import Access, accesses
+from pliant.loop.stmt import Block, For, Nop, Stmt, statements, stored
+from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import BlockRef, Program, primitive
 
@@ -49,8 +54,8 @@ def decompose_reduction(p: Program, block: str, loop: str) -> Program:
 
 def check_decompose_reduction(p: Program, block: str, loop: str) -> tuple[tuple[Stmt, ...], int]:
     """The block has an init; the loop is around it, with all the loops that it reduces over
-    inside; nothing else in the loop uses what it writes. Gives the block's path and the loop's
-    place in it."""
+    inside; nothing else in the loop uses what it writes, nor writes what it starts with, and it
+    starts each element once there. Gives the block's path and the loop's place in it."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("decompose_reduction", f"block {block}", reason)
@@ -67,8 +72,36 @@ def check_decompose_reduction(p: Program, block: str, loop: str) -> tuple[tuple[
     if outside:
         raise refuse(f"it reduces over {', '.join(sorted(outside))}, outside of loop {loop}")
     own = {x.buffer for x in stored(target.init)}
-    for a in accesses(path[around[loop]], p.invoked):
+    inside = accesses(path[around[loop]], p.invoked)
+    for a in inside:
         if a.buffer in own and a.block != block:
             other = f"block {a.block}" if a.block else "a statement"
             raise refuse(f"{other} in loop {loop} uses {a.buffer.name} too")
+    _check_early(p, path, around[loop], inside, refuse)
     return path, around[loop]
+
+
+def _check_early(
+    p: Program, path: tuple[Stmt, ...], at: int, inside: Sequence[Access], refuse: Refuse
+) -> None:
+    """Nothing in the loops from `path[at]` to the outermost that is reduced over writes what the
+    block starts with, and it starts each element in one of their iterations."""
+    block = path[-1]
+    assert isinstance(block, Block)
+    reduced = reduction_loops(block)
+    loops = [s for s in path[at:-1] if isinstance(s, For)]
+    outer = list(takewhile(lambda s: s.var not in reduced, loops))
+    if not outer:
+        return  # there it starts anyway
+    started_with = {a.buffer for a in accesses(block.replace(body=Nop())) if not a.write}
+    facts = p.inside(path[:at])
+    for a in inside:
+        if not a.write:
+            continue
+        if a.buffer in started_with:
+            reason = f"{a.buffer.name}, with which it starts, is written in loop {outer[0].var}"
+            raise refuse(reason)
+        agreed = agreed_loops(a, a, outer, facts)
+        again = [x.var for x in outer if x.var not in agreed]
+        if a.block == block.name and again:
+            raise refuse(f"it may start an element again in loop {again[0]}")

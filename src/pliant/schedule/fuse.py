@@ -52,7 +52,7 @@ def fuse(p: Program, *loops: str) -> Program:
 def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
     """The loops are all serial or all parallel, each is the only thing in the one before, and no
     extent depends on another; no block has some in "R" iterators and others in "S" or "O" ones,
-    or in the condition of its init. Gives their path."""
+    or in the condition of its init, or, if it starts itself, in none. Gives their path."""
     place = f"loops {', '.join(loops)}"
     if not loops:
         raise SchedulingError("fuse", place, "no loops were given")
@@ -71,6 +71,8 @@ def check_fuse(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
             raise SchedulingError("fuse", place, reason)
     for block in blocks_in(chain[-1]):
         kinds = {k for name in loops for k in iterators_over(block, name)}
+        if block.init is not None:  # which happens again in loops that it is not bound to
+            kinds |= {"" for c in chain if c.extent != 1 and not iterators_over(block, c.var)}
         if "R" in kinds and len(kinds) > 1:
             reason = f"block {block.name} reduces over some of them only"
             raise SchedulingError("fuse", place, reason)

@@ -35,8 +35,9 @@ After:
 
 from __future__ import annotations
 
+from pliant.loop.lanes import why_not_lanes
 from pliant.loop.rewrite import replace_at
-from pliant.loop.stmt import For, While, statements
+from pliant.loop.stmt import For
 from pliant.loop.threads import is_bound
 from pliant.schedule.conflicts import carried, describe
 from pliant.schedule.errors import SchedulingError
@@ -100,13 +101,9 @@ def check_vectorize(p: Program, loop: str) -> None:
         raise SchedulingError("vectorize", place, f"its extent {target.extent} is not a number")
     if _inside(p, target, "vectorized"):
         raise SchedulingError("vectorize", place, "it is inside a vectorized loop")
-    for s in statements(target.body):
-        if isinstance(s, While):
-            raise SchedulingError("vectorize", place, "there is a while loop inside")
-        if isinstance(s, For) and loop in s.extent.names:
-            raise SchedulingError("vectorize", place, f"the extent of {s.var} depends on it")
-        if isinstance(s, For) and s.kind not in ("serial", "unrolled"):
-            raise SchedulingError("vectorize", place, f"loop {s.var} inside it is {s.kind}")
+    why = why_not_lanes(target)
+    if why:
+        raise SchedulingError("vectorize", place, why)
     _check_independent(p, "vectorize", target)
 
 

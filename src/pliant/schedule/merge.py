@@ -77,6 +77,8 @@ def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], 
         raise refuse(f"their extents, {a.extent} and {b.extent}, are not known to be equal")
     moved = accesses(subst(b.body, {b.var: var(a.var)}), p.invoked)
     for x, y in _ordered(accesses(a.body, p.invoked), moved):
+        if a.var in y.before:
+            raise refuse(f"block {y.block} starts before its loop, and {describe(x, y)}")
         if a.var not in agreed_loops(x, y, [a], facts):
             raise refuse(describe(x, y) + " in different iterations")
     for s in parent.stmts[parent.stmts.index(a) + 1 : parent.stmts.index(b)]:

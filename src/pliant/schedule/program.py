@@ -30,6 +30,7 @@ from pliant.base.spans import Span
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.loop.bounds import declare_loops
+from pliant.loop.lanes import lanes_fault
 from pliant.loop.lower_init import reduction_loops
 from pliant.loop.lower_pipeline import broken_pipeline
 from pliant.loop.printer import function_text
@@ -258,10 +259,8 @@ class Program:
         happen also where the loops that their sum runs over do not. Not to be added to."""
         starting = (s for s in statements(path[-1]) if isinstance(s, Block) and s.init is not None)
         reduced = frozenset[str]().union(*map(reduction_loops, starting))
-        outer = path[:-1]
-        return self.inside(
-            tuple(s for s in outer if not isinstance(s, For) or s.var not in reduced)
-        )
+        outer = (s for s in path[:-1] if not isinstance(s, For) or s.var not in reduced)
+        return self.inside(tuple(outer))
 
     def names(self) -> Names:
         """Names in use, now or before, to make new ones."""
@@ -291,7 +290,8 @@ def primitive(
 ) -> Callable[Concatenate[Program, P], Program]:
     """Records the call in the trace of the program that it gives. `fn` gets values for variables
     that were decided; the trace keeps the variables. Refuses a program in which bound loops would
-    break the rules of loop/threads.py, or a noted loop could not be pipelined any more."""
+    break the rules of loop/threads.py, iterations of a vectorized one could not be lanes any more,
+    or a noted loop could not be pipelined."""
 
     @wraps(fn)
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
@@ -302,6 +302,10 @@ def primitive(
         fault = thread_fault(result.function)
         if fault is not None:
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")
+        apart = lanes_fault(result.function)
+        if apart is not None:
+            reason = f"then loop {apart[0].var} could not be vectorized: {apart[1]}"
+            raise SchedulingError(fn.__name__, place, reason)
         broken = broken_pipeline(result.function, result.facts, result.invoked)
         if broken is not None:
             reason = f"then loop {broken[0].var} cannot be pipelined as was noted: {broken[1]}"

@@ -46,7 +46,8 @@ def reorder(p: Program, *loops: str) -> Program:
 
 def check_reorder(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
     """No extent comes to depend on a loop inside it, and no two accesses to an element, one of
-    them a store, change order. Updates of one reduction may. Gives the loops' path."""
+    them a store, change order. Updates of one reduction may, if none starts in between. Gives the
+    loops' path."""
     place = f"loops {', '.join(loops)}"
     if not loops:
         raise SchedulingError("reorder", place, "no loops were given")
@@ -62,7 +63,16 @@ def check_reorder(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
         return path
     facts = p.inside(path[: len(path) - len(chain)])
     old_names, new_names = [x.var for x in chain], [x.var for x in new]
-    for a, b in conflicting_pairs(accesses(chain[-1].body, p.invoked), strict_order(p)):
+    found = accesses(chain[-1].body, p.invoked)
+    for a in found:
+        if a.write and a.before:
+            # Loops in which the sum of an element is started again, now around it or inside.
+            again = set(old_names) - a.before - agreed_loops(a, a, chain, facts)
+            mixed = again | a.before if again else again
+            if [n for n in old_names if n in mixed] != [n for n in new_names if n in mixed]:
+                reason = f"block {a.block} may start an element again in loop {min(again)}"
+                raise SchedulingError("reorder", place, reason)
+    for a, b in conflicting_pairs(found, strict_order(p)):
         agreed = agreed_loops(a, b, chain, facts)
         if [n for n in old_names if n not in agreed] != [n for n in new_names if n not in agreed]:
             raise SchedulingError("reorder", place, describe(a, b) + " in another order")

@@ -11,9 +11,9 @@ What it needs, of `loop`, of extent e, and of the one block under it that reduce
                   ordered, and what is reduced over is in the bindings of "R" iterators only
     the nest      from the outermost loop that is reduced over down to the block there are loops,
                   sequences and allocations of other buffers. Nothing else in it uses what the block
-                  updates, nor writes what its places and conditions depend on. In its data parallel
-                  loops different iterations update different elements, and no extent of theirs
-                  depends on what is reduced over
+                  updates, nor writes what its places, conditions and start depend on. In its data
+                  parallel loops different iterations update different elements, and no extent of
+                  theirs depends on what is reduced over
     e             mentions sizes of the function only; it need not be constant, and may be 0
 
 Before:
@@ -187,9 +187,13 @@ def _check_nest(p: Program, plan: _Plan, refuse: Refuse) -> None:
         for e in (*plan.conditions, *(i for t in plan.update.places for i in t.indices))
         for x in loads_of(e)
     }
+    if plan.block.init is not None:
+        again |= {a.buffer for a in accesses(plan.block.init) if not a.write}
     for a in found:
         if a.write and a.buffer in again:
-            raise refuse(f"{a.buffer.name}, on which it depends where it updates, is written in it")
+            raise refuse(
+                f"{a.buffer.name}, on which its start or its place depends, is written in it"
+            )
     loops = [s for s in inside if isinstance(s, For)]
     spatial = [s for s in loops if s.var not in plan.reduced]
     for s in spatial:

@@ -477,11 +477,9 @@ class Emitter:
             inside()
             self.numbers = known
         elif buffer.scope == "scratch":
-            if self.lanes > 1:
-                raise InvalidModelError(f"{buffer.name}: scratch inside a vectorized loop")
-            size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
+            size = self._most(buffer.room * memory.vector_bytes(buffer, self.lanes))
             mark = context.scratch_mark(t)
-            self._places[buffer.name] = (buffer, Place(context.scratch(self, size)))
+            self._places[buffer.name] = (buffer, Place(context.scratch(self, size), self.lanes))
             inside()
             context.scratch_release(t, mark)
         elif buffer.scope == "arena":
@@ -510,9 +508,17 @@ class Emitter:
         count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
-        align = max(buffer.dtype.bytes * self.lanes, min(64, _power_of_two(size)))
+        align = max(memory.align_of(buffer, self.lanes), min(64, _power_of_two(size)))
         pointer = self.text.alloca(f"[{count} x {element}]", align)
         self._places[buffer.name] = (buffer, Place(pointer, self.lanes))
+
+    def _most(self, size: Int) -> str:
+        """A size; in lanes, the greatest of theirs."""
+        if not self.is_varying(size):
+            return ints.emit_uniform(self, size)
+        kind, text = vector_type("i64", self.lanes), ints.emit_varying(self, size)
+        name = f"llvm.vector.reduce.smax.v{self.lanes}i64"
+        return self.text.intrinsic(name, "i64", [(kind, text)])
 
     def _invoke(self, s: Invoke) -> None:
         t = self.text

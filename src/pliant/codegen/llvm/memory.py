@@ -30,10 +30,8 @@ def load(e: Emitter, x: Load) -> Val:
     """An element, or one per lane."""
     buffer: Buffer | Flat = x.source
     place = e.place(buffer)
-    if place.lanes > 1:  # private to each lane: memory holds vectors
-        offset = ints.emit_uniform(e, _affine(buffer, x.indices))
-        return _read(e, _address(e, place.pointer, offset, buffer.dtype, place.lanes), buffer,
-                     place.lanes, None)  # fmt: skip
+    if place.lanes > 1:
+        return _private_load(e, x, place.pointer)
     strided = _strided(e, buffer, x.indices)
     if strided is not None:
         first, step = strided
@@ -46,7 +44,7 @@ def load(e: Emitter, x: Load) -> Val:
         if e.ahead is not None and e.ahead[0] == buffer.name:
             _prefetch(e, buffer, address, e.ahead[1])
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
-    return _gather(e, buffer, place.pointer, offset)
+    return _gather(e, buffer, _pointers(e, place.pointer, offset, buffer.dtype))
 
 
 def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
@@ -87,10 +85,7 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
     """Write one element, or one per active lane."""
     place = e.place(buffer)
     if place.lanes > 1:
-        offset = ints.emit_uniform(e, _affine(buffer, indices))
-        address = _address(e, place.pointer, offset, buffer.dtype, place.lanes)
-        value = _kept(e, buffer, address, exprs.widen(e, value))
-        _write(e, address, value, _align(buffer, place.lanes), None)
+        _private_store(e, buffer, place.pointer, indices, exprs.widen(e, value))
         return
     offset, stride = offset_of(e, buffer, indices)
     if stride == 0:
@@ -107,7 +102,41 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         else:
             _write(e, address, value, buffer.dtype.bytes, mask)
     else:
-        _scatter(e, buffer, place.pointer, offset, exprs.widen(e, value))
+        _scatter(e, _pointers(e, place.pointer, offset, buffer.dtype), exprs.widen(e, value))
+
+
+def _private_load(e: Emitter, x: Load, pointer: str) -> Val:
+    """What each lane has in its own copy: memory holds vectors, of one element for each lane."""
+    buffer: Buffer | Flat = x.source
+    offset, stride = offset_of(e, buffer, x.indices)
+    if stride:
+        return _gather(e, buffer, _own_elements(e, buffer, pointer, offset, stride))
+    address = _address(e, pointer, offset, buffer.dtype, e.lanes)
+    anywhere = not e.mask_is_nonempty and not e.in_bounds(x)  # where no lane is active
+    return _read(e, address, buffer, e.lanes, e.mask if anywhere else None)
+
+
+def _private_store(
+    e: Emitter, buffer: Buffer, pointer: str, indices: tuple[Expr, ...], value: Val
+) -> None:
+    offset, stride = offset_of(e, buffer, indices)
+    if stride:
+        _scatter(e, _own_elements(e, buffer, pointer, offset, stride), value)
+        return
+    address = _address(e, pointer, offset, buffer.dtype, e.lanes)
+    _write(e, address, _kept(e, buffer, address, value), align_of(buffer, e.lanes), None)
+
+
+def _own_elements(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str, stride: int) -> str:
+    """Where each lane's element is, in the vector that it has picked."""
+    many, lanes = vector_type("i64", e.lanes), e.size(e.lane_var, e.lanes)
+    if stride == 1:  # the offset is the first lane's
+        offset = e.text.assign(f"add {many} {e.splat(offset, 'i64')}, {lanes}")
+    element = memory_type(buffer.dtype)
+    vectors = e.text.assign(
+        f"getelementptr {vector_type(element, e.lanes)}, ptr {pointer}, {many} {offset}"
+    )
+    return e.text.assign(f"getelementptr {element}, <{e.lanes} x ptr> {vectors}, {many} {lanes}")
 
 
 def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
@@ -201,8 +230,7 @@ def _product(e: Emitter, index: Val, stride: Int) -> Val:
 
 def _affine(buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
     offset = loop.offset_of(buffer, indices)
-    if offset is None:
-        raise InvalidModelError(f"{buffer.name}: a private buffer needs affine indices")
+    assert offset is not None  # the indices are
     return offset
 
 
@@ -213,8 +241,16 @@ def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1
     return e.text.assign(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
 
 
-def _align(buffer: Buffer | Flat, lanes: int) -> int:
-    return buffer.dtype.bytes * lanes
+def align_of(buffer: Buffer | Flat, lanes: int) -> int:
+    """How a private buffer's vectors are aligned: three lanes are no power of two, and memory
+    begins with a line."""
+    size = buffer.dtype.bytes * lanes
+    return min(size & -size, LINE)
+
+
+def vector_bytes(buffer: Buffer, lanes: int) -> int:
+    """From one vector of a private buffer to the next: LLVM rounds up to a power of two."""
+    return 1 << (buffer.dtype.bytes * lanes - 1).bit_length()
 
 
 def _from_memory(e: Emitter, text: str, dtype: DType, lanes: int) -> Val:
@@ -242,7 +278,7 @@ def _read_memory(
 ) -> str:
     element = memory_type(buffer.dtype)
     kind = vector_type(element, lanes)
-    align = _align(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
+    align = align_of(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
     if mask is None:
         return e.text.assign(f"load {kind}, ptr {address}, align {align}")
     name = f"llvm.masked.load.{mangle(element, lanes)}.p0"
@@ -338,15 +374,14 @@ def _pointers(e: Emitter, pointer: str, offsets: str, dtype: DType) -> str:
     return e.text.assign(f"getelementptr {memory_type(dtype)}, ptr {pointer}, {kind} {offsets}")
 
 
-def _gather(e: Emitter, buffer: Buffer | Flat, pointer: str, offsets: str) -> Val:
+def _gather(e: Emitter, buffer: Buffer | Flat, pointers: str) -> Val:
     element = memory_type(buffer.dtype)
     kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
     mask = e.mask or "splat (i1 true)"
     name = f"llvm.masked.gather.{mangle(element, e.lanes)}.v{e.lanes}p0"
-    at = _pointers(e, pointer, offsets, buffer.dtype)
     text = e.text.intrinsic(
         name, kind,
-        [(f"<{e.lanes} x ptr>", at), (flag, mask), (kind, "zeroinitializer")],
+        [(f"<{e.lanes} x ptr>", pointers), (flag, mask), (kind, "zeroinitializer")],
     )  # fmt: skip
     return _from_memory(e, text, buffer.dtype, e.lanes)
 
@@ -385,11 +420,10 @@ def _spread(e: Emitter, mask: str, start: int, step: int) -> str:
     )
 
 
-def _scatter(e: Emitter, buffer: Buffer, pointer: str, offsets: str, value: Val) -> None:
-    element = memory_type(buffer.dtype)
+def _scatter(e: Emitter, pointers: str, value: Val) -> None:
+    element = memory_type(value.dtype)
     kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
     name = f"llvm.masked.scatter.{mangle(element, e.lanes)}.v{e.lanes}p0"
-    at = _pointers(e, pointer, offsets, buffer.dtype)
     text = _to_memory(e, value)
     mask = e.mask or "splat (i1 true)"
-    e.text.intrinsic(name, "void", [(kind, text), (f"<{e.lanes} x ptr>", at), (flag, mask)])
+    e.text.intrinsic(name, "void", [(kind, text), (f"<{e.lanes} x ptr>", pointers), (flag, mask)])
