@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from pliant.frontend.select import Request, import_model
-from pliant.loop.stmt import For, Invoke, Store, statements
+from pliant.ir.expr import Index
+from pliant.loop.stmt import For, Invoke, Let, Store, statements
 from pliant.lower.canonical import Launch
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -111,3 +112,21 @@ def test_products_are_scheduled(name: str, constant: bool) -> None:
         copies = sum(s.buffer.name.endswith("_part") for s in statements(q.function.body)
                      if isinstance(s, Store))  # fmt: skip
         assert kinds.count("vectorized") == len(launch.spec.outputs) + copies
+
+
+@pytest.mark.parametrize(("rows", "tasks"), [(1, 16), (2, 16), (24, 16), (48, 32), (2400, 200)])
+def test_few_rows_are_shared_out_by_their_columns(rows: int, tasks: int) -> None:
+    """One task did all of them: 16 panels, and blocks of 24 rows."""
+    given: Any = ({0: "b"},)
+    request = Request(nn.Linear(3, 64).eval(), (torch.ones(4, 3),), None, given)
+    imported = import_model(request, OPERATORS)
+    (launch,) = [
+        x for _, x in lower_function(imported.function, OPERATORS, MM.columns).main.launches
+    ]
+    f = contraction_recipe(launch.spec, MM).function
+    known = {n: x.eval({"b": rows}) for n, x in zip(launch.spec.sizes, launch.sizes, strict=True)}
+    for s in statements(f.body):
+        if isinstance(s, Let) and isinstance(s.value, Index):
+            known[s.var.name] = s.value.int_.eval(known)
+    (shared,) = [s for s in statements(f.body) if isinstance(s, For) and s.kind == "parallel"]
+    assert shared.extent.eval(known) == tasks

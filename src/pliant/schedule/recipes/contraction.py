@@ -7,7 +7,8 @@
         output = epilogue(tile)
 
 A panel (K x 32) stays in L1/L2 while the block's tiles pass over it; the rows of a block stay in L2
-over all panels. Rows are shared out evenly: 16 rows are two tiles of 8, not 14 and 2.
+over all panels. Rows are shared out evenly: 16 rows are two tiles of 8, not 14 and 2. Where rows
+are few, so are the panels of a chunk: there are tasks for all threads.
 """
 
 from __future__ import annotations
@@ -20,18 +21,30 @@ from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
+TASKS: Final = 32  # pieces that a product is in, where it has so many panels and blocks
 SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
 
 
 def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     """A schedule for a packed contraction and the maps that follow it."""
+    try:
+        return _scheduled(spec, mm, TASKS)
+    except SchedulingError:
+        # Where columns are of several dimensions, chunks of a size that is known only at run time
+        # are not always known to be independent.
+        return _scheduled(spec, mm, 1)
+
+
+def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
+    """In at least so many tasks, if there is as much to share."""
     p = start(spec, intrinsics=mm.intrinsics)
     (anchor, tensor), *maps = spec.members
     plan = spec.plan(anchor)
@@ -62,12 +75,15 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
     (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE * (1 + plan.gather))
+    panels: IntLike
     (panels,) = p.numbers
     wide = p.loop(columns).extent != 1
     p, of = row_tiles(p, rows, most_rows, tiles)
     block, tile, row = of.block, of.tile, of.row
     p = p.split(columns, mm.columns)
     panel, column = p.made
+    if tasks > 1 and not plan.gather:
+        p, panels = _shared(p, LoopRef(panel), panels, [*batch, block], tasks)
     p = p.split(panel, panels, tail="clip")
     chunk, panel = p.made
     p = p.reorder(*batch, chunk, block, panel, tile, row, column, *reduced)
@@ -106,6 +122,23 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
     return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+
+
+def _shared(
+    p: Program, panel: LoopRef, most: IntLike, around: Sequence[LoopRef], tasks: int
+) -> tuple[Program, IntLike]:
+    """How many panels, at most so many, are a chunk: fewer where rows are too few to keep threads
+    busy. It gets a name where that is known only at run time."""
+    several = as_int(1)
+    for loop in around:
+        several = several * p.loop(loop).extent
+    chunks = maximum(ceildiv(as_int(tasks), maximum(several, 1)), 1)
+    share = maximum(minimum(ceildiv(p.loop(panel).extent, chunks), most), 1)
+    least, greatest = p.facts.bounds(p.decided(share))
+    if least is not None and least == greatest:
+        return p, least
+    name = p.names().variable("chunk")
+    return p.name_size(name, share), var(name)
 
 
 def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
