@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.tensor import Compute, own_nodes, sources
 from pliant.lower.access import cost_of, is_copy
 from pliant.lower.conditions import always
 from pliant.lower.stages import Stages, remove_dead
@@ -33,7 +33,8 @@ def inline_copies(s: Stages) -> None:
         tensor = stage.tensor
         if isinstance(tensor, Compute):
             tensor = simplify_indices(through(tensor, bodies), s.facts)
-            windows = {n: x for n, x in padded.items() if _slides_over(tensor, n, x)}
+            read = (x.name for x in sources(tensor) if x.name in padded)
+            windows = {n: padded[n] for n in read if _slides_over(tensor, n, padded[n])}
             if windows:
                 inside = through(tensor, windows)
                 body = transform(inside.body, _one_choice)
@@ -68,7 +69,7 @@ def _slides_over(tensor: Compute, name: str, padding: Compute) -> bool:
         return False
     own, reduced = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
     loads = [n for n in own_nodes(reduction.body) if isinstance(n, Load) and n.source.name == name]
-    return bool(loads) and all(
+    return all(
         any(
             isinstance(i, Index) and i.int_.names & own and i.int_.names & reduced
             for i in n.indices
