@@ -43,7 +43,9 @@ def pad_block(draw: Draw, p: Program) -> list[Move]:
         if at and draw(st.integers(0, 7)):
             tiles = (*(x // size for x in at), *(x % size for x in at))
             made.append(_move("cache_read", block.name, name, layout=tiles, pad=0.0))
-    return [*made, _move("split", loop, size, tail="mask"), _move("pad_block", block.name)]
+    along = {"along": f"{loop}_0"} if draw(st.booleans()) else {}
+    made.append(_move("split", loop, size, tail="mask"))
+    return [*made, _move("pad_block", block.name, **along)]
 
 
 def rolling_buffer(draw: Draw, p: Program) -> list[Move]:

@@ -118,6 +118,17 @@ def test_pad_block() -> None:
     same(p, with_history(p, split.pad_block("c", "c_init")))
 
 
+def test_pad_block_along_a_loop() -> None:
+    """Of rows whole tiles, of columns what is there."""
+    q = tiled().pad_block("c", along="c_i_0")
+    assert q.block("c").iters[0].extent == 2 * q.loop("c_i_0").extent
+    assert q.block("c").iters[1].extent == matmul().block("c").iters[1].extent
+    assert q.block("c").where is not None
+    same(matmul(), with_history(matmul(), q))
+    with pytest.raises(SchedulingError, match="c_k is no loop around it"):
+        tiled().pad_block("c", along="c_k")
+
+
 def with_history(p: Program, q: Program) -> Program:
     """`q`, whose steps all began at `p`."""
     assert not p.trace

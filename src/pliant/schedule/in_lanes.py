@@ -100,7 +100,7 @@ def _planned(p: Program, block: str, intrinsic: str, m: IteratorMap, form: Einsu
     store = next(s for s in statements(target.body) if isinstance(s, Store))
     if step_along(offset_of(store.buffer, store.indices), lane) != 1:
         raise _refusal(block, f"what it writes does not lie element after element along {lane}")
-    reduced = {i.var for i in target.iters if i.kind == "R"}
+    reduced = {i.var for i in target.iters if i.kind == "R" and i.extent != 1}
     windows = list(_windows(m, reduced))
     tiled, slid = _tiled(m, lane, windows)
     slides = any(v == lane for v, _ in windows)

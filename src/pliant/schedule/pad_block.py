@@ -68,11 +68,11 @@ from pliant.sym.facts import Facts
 
 
 @primitive
-def pad_block(p: Program, *blocks: str) -> Program:
+def pad_block(p: Program, *blocks: str, along: str = "") -> Program:
     """The blocks' data parallel iterators get extents that their loops fill; conditions that they
-    be less than their old extents go away. Blocks that write the same buffer, as a reduction and
-    its start, are padded together."""
-    for plan in [check_pad_block(p, b, blocks) for b in blocks]:
+    be less than their old extents go away. `along` a loop, only iterators that it runs. Blocks that
+    write the same buffer, as a reduction and its start, are padded together."""
+    for plan in [check_pad_block(p, b, blocks, along) for b in blocks]:
         path = p.block_path("pad_block", plan.block.name)
         iters = [i.replace(extent=plan.extents.get(i.var, i.extent)) for i in plan.block.iters]
         made = plan.block.replace(iters=tuple(iters), where=conjoin(plan.kept))
@@ -90,10 +90,13 @@ class _Plan:
     grown: dict[Buffer, Buffer]
 
 
-def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _Plan:
-    """The block has conditions on its domain to lose; without them every load is in bounds, and
-    every store goes to memory of the function's own, to an element that is not another one's.
-    Other blocks that write there are padded `together` with it, and write the same elements."""
+def check_pad_block(
+    p: Program, block: str, together: tuple[str, ...] = (), along: str = ""
+) -> _Plan:
+    """The block has conditions on its domain to lose (`along` a loop around it); without them every
+    load is in bounds, and every store goes to memory of the function's own, to an element that is
+    not another one's. Other blocks that write there are padded `together` with it, and write the
+    same elements."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("pad_block", f"block {block}", reason)
@@ -104,13 +107,16 @@ def check_pad_block(p: Program, block: str, together: tuple[str, ...] = ()) -> _
     if not is_leaf(target) or any(isinstance(s, Block) for s in path[:-1]):
         raise refuse("it holds loops or blocks, or is inside one")
     loops = [s for s in path if isinstance(s, For)]
+    if along and along not in [x.var for x in loops]:
+        raise refuse(f"{along} is no loop around it")
     ranges = {x.var: x.extent for x in loops}
     extents: dict[str, Int] = {}
     kept, dropped = [], []
     for cond in conjuncts(target.where):
         name = _upper_bound_of(cond, target, facts)
+        wanted = name is not None and (not along or along in target.bindings[name].names)
         ends = span(target.bindings[name], ranges, p.facts) if name is not None else None
-        if name is None or ends is None:
+        if name is None or ends is None or not wanted:
             kept.append(cond)
             continue
         extents[target.iters[name].var] = p.facts.simplify(ends[1] + 1)

@@ -414,6 +414,8 @@ class Emitter:
             if s.otherwise is not None:
                 self._masked_branch(c.text, s.otherwise, negate=True)
             return
+        if s.otherwise is None and isinstance(s.then, Store) and memory.store_if(self, c, s.then):
+            return
         t = self.text
         then, done = t.label("then"), t.label("done")
         other = done if s.otherwise is None else t.label("else")

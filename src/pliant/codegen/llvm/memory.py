@@ -15,12 +15,16 @@ from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, 
 from pliant.ir.expr import Const, Expr, Index, Load
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
+from pliant.lower.access import cost_of
 from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
     from pliant.codegen.llvm.exprs import Val
 
+
+BESIDE: Final = 4  # vectors whose address is chosen once
+IN_VAIN: Final = 16  # what a vector that may not be stored may cost, as `cost_of` counts
 
 WIDEST_STEP: Final = 4
 """From lane to lane; elements further apart are gathered."""
@@ -49,8 +53,8 @@ def load(e: Emitter, x: Load) -> Val:
 
 def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
     """A vector of elements or, where a uniform condition does not hold, of a number: it comes from
-    another address then, which takes no branch, so that equal ones are loaded once. None for what
-    is no such choice."""
+    another address then, which takes no branch, so that equal ones are loaded once. Vectors beside
+    one another share the choice. None for what is no such choice."""
     match a, b:
         case Load(source=Buffer() as buffer, indices=indices), Const() if (
             e.lanes > 1
@@ -63,20 +67,23 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             split = offset.linear(e.lane_var)
             if split is None or split[0] != 1:
                 return None
-            first = ints.emit_uniform(e, split[1])
+            among = sum(c for c, factors in split[1].terms() if not factors) % (BESIDE * e.lanes)
+            first = ints.emit_uniform(e, split[1] - among)
             address = _address(e, e.place(buffer).pointer, first, buffer.dtype)
-            other = _vector_of(e, b)
+            other = _vectors_of(e, b)
             chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {other}")
+            chosen = _address(e, chosen, str(among), buffer.dtype)
             return _read(e, chosen, buffer, e.lanes, e.mask)
     return None
 
 
-def _vector_of(e: Emitter, number: Const) -> str:
-    """Memory with a number in every lane."""
-    kind = memory_type(number.dtype)
+def _vectors_of(e: Emitter, number: Const) -> str:
+    """Memory with a number in every lane, of as many vectors as are chosen together and of one
+    that begins in any of their lanes."""
+    kind, lanes = memory_type(number.dtype), (BESIDE + 1) * e.lanes
     name = f"@every_{kind}_{number.bits}_{e.lanes}"
     value = f"splat ({kind} {literal(number)})"
-    line = f"{name} = private unnamed_addr constant {vector_type(kind, e.lanes)} {value}"
+    line = f"{name} = private unnamed_addr constant {vector_type(kind, lanes)} {value}"
     e.text.module.define(name, line)
     return name
 
@@ -103,6 +110,28 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
             _write(e, address, value, buffer.dtype.bytes, mask)
     else:
         _scatter(e, _pointers(e, place.pointer, offset, buffer.dtype), exprs.widen(e, value))
+
+
+def store_if(e: Emitter, cond: Val, s: loop.Store) -> bool:
+    """A vector stored where a uniform condition holds, and elsewhere to an address that nobody
+    reads: no branch, into which LLVM would move the sums that only it wants, to run one after
+    another. False for what is no such store, or too dear to compute in vain."""
+    if e.lanes == 1 or e.stream_from is not None or e.place(s.buffer).lanes > 1:
+        return False
+    if e.has_effects(s.value) or cost_of(s.value) > IN_VAIN:
+        return False
+    if not all(isinstance(i, Index) for i in s.indices):
+        return False
+    offset, stride = offset_of(e, s.buffer, s.indices)
+    if stride != 1:
+        return False
+    value = exprs.widen(e, exprs.emit(e, s.value))
+    address = _address(e, e.place(s.buffer).pointer, offset, s.buffer.dtype)
+    kind = vector_type(memory_type(value.dtype), value.lanes)
+    nowhere = e.text.nowhere(kind, align_of(s.buffer, value.lanes))
+    chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {nowhere}")
+    _write(e, chosen, value, value.dtype.bytes, e.mask)
+    return True
 
 
 def _private_load(e: Emitter, x: Load, pointer: str) -> Val:

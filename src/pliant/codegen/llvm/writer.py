@@ -38,6 +38,7 @@ class FunctionText:
         self.module = module
         self._lines: Lines = []
         self._entry: list[str] = []  # allocas, in the entry block so that they are promoted
+        self._nowhere: dict[str, str] = {}
         self._count = 0
         self.block = "entry"
 
@@ -70,6 +71,15 @@ class FunctionText:
         result = self.name("a")
         self._entry.append(f"  {result} = alloca {type_}, align {align}")
         return result
+
+    def nowhere(self, type_: str, align: int) -> str:
+        """Memory that nobody reads, for what must not be stored. LLVM does not know: of a choice
+        between this and another address it would make a branch."""
+        if type_ not in self._nowhere:
+            result, memory = self.name("a"), self.alloca(type_, align)
+            self._entry.append(f'  {result} = call ptr asm "", "=r,0"(ptr {memory})')
+            self._nowhere[type_] = result
+        return self._nowhere[type_]
 
     def label(self, hint: str) -> str:
         self._count += 1

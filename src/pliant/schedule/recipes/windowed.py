@@ -9,9 +9,9 @@
 With channels innermost a tile is of columns; of images that come with their channels first it is of
 rows, and vectors lie along them. The tiles in the middle have no conditions, the whole blocks none
 on channels or columns; in those at the ends, where the window is partly outside, each vector is one
-of the image or of zeros. What fills no tile is done one column or row after another. For
-convolutions of one or few channels: where neighbours share no second operand (pools), `reduction`
-is as fast.
+of the image or of zeros. A tile at the end makes sums that are not stored, or, where what they
+read would not be there, those that are, one after another. For convolutions of one or few channels:
+where neighbours share no second operand (pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 from pliant.ir.expr import Axis, Expr, Index, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
@@ -83,8 +84,7 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     p = p.reorder(tiles, blocks, row, lane)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
     if p.loop(tiles).extent is not whole:
-        p = p.loop_partition(tiles, whole)
-        p = _one_by_one(p, p.made[0], len(tensor.reduce_axes))
+        p = _last_tile(p, tiles, whole, len(tensor.reduce_axes))
     p, parts = _inner(p, tiles)
     for part in parts:
         p = _in_registers(p, part)
@@ -95,7 +95,7 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
 
 
 def _height(extent: Int, most: int) -> int:
-    """Of a tile: what leaves no rest, where that is known, for there sums are made one by one."""
+    """Of a tile: what leaves no rest, where that is known."""
     whole = [n for n in range(TILE, most + 1) if extent.is_const and extent.value % n == 0]
     return max(whole, default=TILE)
 
@@ -120,6 +120,16 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
         p = p.transform_layout(buffer, tuple(var(f"_{d}") for d in spec.order))
         p = p.shrink_buffer(buffer)
     return p
+
+
+def _last_tile(p: Program, tiles: str, whole: Int, window: int) -> Program:
+    """That of fewer columns or rows: all its sums are made, of what may be read, or one by one."""
+    first, update, *_ = _blocks(p, tiles)
+    try:
+        return p.pad_block(first, update, along=tiles)
+    except SchedulingError:  # some would be out of bounds
+        p = p.loop_partition(tiles, whole)
+        return _one_by_one(p, p.made[0], window)
 
 
 def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
