@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +73,10 @@ class Case(ABC):
         """The same, or something more exact where the framework's own error would hide ours."""
         return self.expected(inputs)
 
+    @abstractmethod
+    def exact(self, inputs: Inputs) -> list[torch.Tensor]:
+        """The model's results in float64, which say who is right where two others differ."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TorchCase(Case):
@@ -89,6 +94,11 @@ class TorchCase(Case):
     def expected(self, inputs: Inputs) -> list[torch.Tensor]:
         with torch.inference_mode():
             return tree_leaves(self.module(**inputs))
+
+    def exact(self, inputs: Inputs) -> list[torch.Tensor]:
+        wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
+        with torch.inference_mode():
+            return tree_leaves(deepcopy(self.module).double()(**wide))
 
 
 def _seeded(build: Callable[[], nn.Module]) -> nn.Module:
