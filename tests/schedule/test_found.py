@@ -531,3 +531,26 @@ def test_a_sum_is_not_started_before_what_it_starts_with_is_there() -> None:
     with pytest.raises(SchedulingError, match="t, with which it starts, is written in loop i"):
         p.decompose_reduction("y", "i")
     same(p, p.decompose_reduction("y", "r"), [(0, 0), (1, 0), (3, 2)])
+
+
+def test_memory_of_what_nobody_writes_has_no_negative_size() -> None:
+    """Places 1, 3 … up to 2*n - 1 are so many elements from the first to the last, but of none."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def random(x: f32["n"], y: f32["n"], n: i64):\n'
+            '    t = alloc(f32["n"], scope="scratch")\n'
+            "    for i in grid(n):\n"
+            '        with block("t", S(i, n)) as (a,):\n'
+            "            t[a] = x[a] + 1.0\n"
+            "    for j in grid(n):\n"
+            '        with block("y", S(j, n)) as (b,):\n'
+            "            y[b] = t[b] * 2.0\n"
+        )
+    )
+    q = p.transform_layout("t", (2 * var("_0") + 1,), None).shrink_buffer("t")
+    same(p, q, [(0,), (1,), (5,)])
+    for n in (0, 1, 5):
+        x, y = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+        native(q.function, [x, y], {"n": n})
+        np.testing.assert_array_equal(y, (x + 1) * 2)

@@ -62,7 +62,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import common_loops, is_domain
 from pliant.schedule.program import MemoryRef, Program, primitive
 from pliant.schedule.set_scope import fits_registers
-from pliant.sym.expr import Int, const
+from pliant.sym.expr import Int, const, maximum
 from pliant.sym.facts import ContradictionError, Facts
 from pliant.sym.index_map import IndexMap
 
@@ -74,7 +74,7 @@ def shrink_buffer(p: Program, buffer: str, *, outside: str | None = None) -> Pro
     special scope, of which a number says how large they can be, become registers."""
     plan = check_shrink_buffer(p, buffer, outside)
     old, facts = plan.buffer, p.inside(plan.path)
-    shape = tuple(facts.simplify(high - low + 1) for low, high in plan.box)
+    shape = tuple(_extent(low, high, facts) for low, high in plan.box)
     new = old.replace(shape=shape, strides=compact_strides(shape))
     most = tuple(_at_most(extent, facts) for extent in shape)
     small = new.replace(shape=most, strides=compact_strides(most), scope="register")
@@ -87,6 +87,12 @@ def shrink_buffer(p: Program, buffer: str, *, outside: str | None = None) -> Pro
     nested = replace_at(plan.path, _allocated(plan.path[-1], old))
     body = replace_buffer(without_alloc(nested, old), old, new, place)
     return p.with_body(body, MemoryRef(new.name))
+
+
+def _extent(low: Int, high: Int, facts: Facts) -> Int:
+    """From a first place to a last one; where loops run over nothing there may be none."""
+    extent = facts.simplify(high - low + 1)
+    return extent if facts.nonneg(extent) else maximum(extent, 0)
 
 
 def _at_most(extent: Int, facts: Facts) -> Int:
