@@ -16,7 +16,7 @@ from pliant.schedule.recipes.start import start
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 from tests.schedule.programs import same
 
-LANES = 2
+LANES, SUMS = 2, 28
 
 
 def depthwise(rank: int = 2, channels: int = 40, **options: Any) -> nn.Module:
@@ -57,7 +57,7 @@ def test_keeps_the_meaning(name: str) -> None:
     options = OPTIONS[name]
     spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()))
     assert is_windowed(spec, LANES)
-    p = windowed_recipe(spec, LANES)
+    p = windowed_recipe(spec, LANES, SUMS)
     cases = [(6, 4), (14, 5)]
     same(start(spec), p, [sizes_of(spec, c, size, places_of(size, options)) for size, c in cases])
 
@@ -91,7 +91,7 @@ def test_rows_of_images(name: str) -> None:
     spec = next(x.spec for _, x in launches if x.spec.kind == "reduction")
     assert spec.order == (0, 1, 2, 3)
     assert is_windowed(spec, LANES)
-    p = windowed_recipe(spec, LANES)
+    p = windowed_recipe(spec, LANES, SUMS)
     image, result = spec.inputs[0].shape, spec.members[-1][1].shape
     step = options.get("stride", 1)
     reach = 2 * options.get("dilation", 1)  # the image has its padding by now

@@ -3,7 +3,7 @@
 copy         body is one load at affine places: a view of other memory
 map          no reduction: elementwise, broadcast, gather, padded …
 contraction  sum of products of two operands, each with iterators of its own (`lower.contraction`)
-reduction    anything else with a `Reduce`: sums, pools, depthwise windows
+reduction    anything else with a `Reduce`: sums, pools, windows of one or few channels
 in order     one that must keep the order of its indices (`lower.groups`)
 scan, scatter, opaque
 """

@@ -25,6 +25,7 @@ from pliant.ir.tensor import (
     own_nodes,
     sources,
 )
+from pliant.lower.few_channels import filters_of
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
@@ -92,7 +93,8 @@ def outline(
     """The canonical kernel of a group, and its arguments.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
-    measure what sizes known only at run time cost.
+    measure what sizes known only at run time cost. So do those of a convolution of few channels,
+    of which a model has one: how many filters there are decides what fills registers.
     """
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
@@ -104,7 +106,8 @@ def outline(
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
     packed = {plan.packed for plan in own.values()}
-    sizes = _Sizes(constant_extents)
+    alone = any(isinstance(m.tensor, Compute) and filters_of(m.tensor) for m in group.members)
+    sizes = _Sizes(constant_extents or alone)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)

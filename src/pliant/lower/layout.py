@@ -18,6 +18,7 @@ from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import classify, is_identity
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
+from pliant.lower.few_channels import filters_of
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
@@ -210,6 +211,8 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
         if tensor.axes[-1].var not in c.n and _windowed(tensor):
             return _with_last(tensor, c.n)
         return None
+    if kind == "reduction" and filters_of(tensor):
+        return _with_last(tensor, (filters_of(tensor),))
     if kind == "reduction" and rank >= 3 and _windowed(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
@@ -234,6 +237,8 @@ def runs_in_rows(
     and one after it."""
     tensor = s.stages[name].tensor
     if not isinstance(tensor, Compute) or classify(tensor) != "reduction" or not tensor.axes:
+        return False
+    if filters_of(tensor):
         return False
     last = tensor.axes[-1]
     if last.extent.is_const and last.extent.value < MIN_ROW:

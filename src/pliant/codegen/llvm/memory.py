@@ -64,15 +64,17 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             and all(isinstance(i, Index) for i in indices)
         ):
             offset = e.resolve(_affine(buffer, indices))
-            split = offset.linear(e.lane_var)
-            if split is None or split[0] != 1:
+            step, start = offset.linear(e.lane_var) or (None, offset)
+            if step is None or step not in (0, 1) or (step == 0 and e.mask is not None):
                 return None
-            among = sum(c for c, factors in split[1].terms() if not factors) % (BESIDE * e.lanes)
-            first = ints.emit_uniform(e, split[1] - among)
+            among = sum(c for c, factors in start.terms() if not factors) % (BESIDE * e.lanes)
+            first = ints.emit_uniform(e, start - among)
             address = _address(e, e.place(buffer).pointer, first, buffer.dtype)
             other = _vectors_of(e, b)
             chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {other}")
             chosen = _address(e, chosen, str(among), buffer.dtype)
+            if step == 0:
+                return _read(e, chosen, buffer, 1, None)
             return _read(e, chosen, buffer, e.lanes, e.mask)
     return None
 

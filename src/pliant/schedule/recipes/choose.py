@@ -55,7 +55,7 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Progr
         case "row":
             return row_recipe(spec, lanes, large)
         case "windowed":
-            return windowed_recipe(spec, lanes)
+            return windowed_recipe(spec, lanes, mm.rows * mm.columns // lanes)
         case "reduction":
             return reduction_recipe(spec, lanes, large)
         case "contraction":

@@ -21,6 +21,7 @@ from typing import Final
 from pliant.ir.expr import Axis, Expr, Index, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
+from pliant.lower.few_channels import filters_of
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
@@ -30,6 +31,7 @@ from pliant.sym.expr import Int, as_int, var
 
 TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
 WIDE: Final = 2  # registers of a block
+SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
 
 
@@ -48,6 +50,8 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
     window = {a.var for a in tensor.reduce_axes}
     apart = not any(inner.var in names and names & window for o in operands for names in o)
+    if filters_of(tensor) == inner.var:
+        return True
     if apart and inner.extent.is_const and inner.extent.value < lanes * WIDE:
         return False
     return any(all(tiled.var not in names for names in operand) for operand in operands)
@@ -66,8 +70,9 @@ def _names(index: Expr) -> frozenset[str]:
     return index.int_.names if isinstance(index, Index) else frozenset()
 
 
-def windowed_recipe(spec: Spec, lanes: int) -> Program:
-    """A schedule for a windowed reduction and the maps that follow it."""
+def windowed_recipe(spec: Spec, lanes: int, sums: int) -> Program:
+    """A schedule for a windowed reduction and the maps that follow it; at most so many vectors of
+    `sums` stay in registers."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
     p, loops, work = reduced_nest(spec)
@@ -76,7 +81,8 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     work = work * p.loop(tiled).extent * extent
     registers = 1 if extent.is_const and extent.value <= lanes else WIDE
     columns = p.loop(tiled).extent
-    p = p.split(tiled, _height(columns, TILE * WIDE // registers))
+    usual = min(SHARED, sums // WIDE) if filters_of(tensor) else TILE
+    p = p.split(tiled, _height(columns, usual, usual * WIDE // registers))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
     p = p.split(inner, registers * lanes)
@@ -94,10 +100,10 @@ def windowed_recipe(spec: Spec, lanes: int) -> Program:
     return p.parallel(outer[0], grain=grain(work))
 
 
-def _height(extent: Int, most: int) -> int:
+def _height(extent: Int, usual: int, most: int) -> int:
     """Of a tile: what leaves no rest, where that is known."""
     whole = [n for n in range(TILE, most + 1) if extent.is_const and extent.value % n == 0]
-    return max(whole, default=TILE)
+    return max(whole, default=usual)
 
 
 def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
