@@ -8,7 +8,7 @@ from torch import nn
 import pliant
 from pliant.frontend.select import Request, import_model
 from pliant.ops.table import OPERATORS
-from pliant.opt.plain_numbers import plain_numbers
+from pliant.opt.plain_numbers import MOST, plain_numbers
 
 
 class Scaled(nn.Module):
@@ -74,3 +74,11 @@ def test_a_scalar_that_is_a_result():
     n, y = f(torch.ones(3))
     assert n.item() == 2.0
     assert y.tolist() == [2.0] * 3
+
+
+def test_of_many_the_most_frequent():
+    """A kernel for each of hundreds of numbers would take a compiler minutes."""
+    numbers = [float(k) for k in range(2, 102)]
+    left = scalars_left(Scaled(*numbers, 101.0, 100.0), torch.ones(3))
+    assert len(left) == 102 - 4 - (MOST - 3)  # two that there are twice, and the 1 that is added
+    assert 100.0 not in left and 101.0 not in left

@@ -15,9 +15,11 @@ Source: Y. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from pliant.ir.mapping import likely_value
 from pliant.lower.canonical import Launch
@@ -26,6 +28,8 @@ from pliant.sym.facts import Facts
 
 ALIGNMENT: Final = 64
 FEW: Final = 4  # ends of which it is asked whether one is always the last
+
+Life = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,11 @@ class MemoryPlan:
 def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Facts) -> MemoryPlan:
     """Place the values in `sizes` (name -> bytes), which launches write and read."""
     room = {n: ceildiv(size, ALIGNMENT) * ALIGNMENT for n, size in sizes.items()}
-    beside = _beside(launches, room)
+    lives = _lives(launches, room)
     symbols = frozenset[str]().union(*(size.names for size in room.values()))
     likely = {name: likely_value(var(name), facts) for name in symbols}
-    usual = {n: max(room[n].eval(likely), ALIGNMENT) for n in beside}
-    rank = {n: k for k, n in enumerate(_lowest_first(beside, usual))}
-    below = {n: {x for x in others if rank[x] < rank[n]} for n, others in beside.items()}
+    usual = {n: max(room[n].eval(likely), ALIGNMENT) for n in lives}
+    names = _lowest_first(lives, usual)
     steps: list[tuple[str, Int]] = []
     prefix = "at"
     while any(s.startswith(prefix) for s in symbols):
@@ -72,66 +75,71 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
         steps.append((f"{prefix}{len(steps)}", maximum(*ends)))
         return var(steps[-1][0])
 
+    ends: list[Int] = []
     offsets: dict[str, Int] = {}
-    under = set[str]()
-    for name in rank:
-        direct = _direct(below[name], below, rank)
+    under = set[int]()
+    for name, direct in zip(names, _directly_below([lives[n] for n in names]), strict=True):
         under.update(direct)
-        offsets[name] = last([offsets[x] + room[x] for x in direct])
-    total = last([offsets[n] + room[n] for n in rank if n not in under])
+        offsets[name] = last([ends[k] for k in direct])
+        ends.append(offsets[name] + room[name])
+    total = last([end for k, end in enumerate(ends) if k not in under])
     most = as_int(0)
     for size in room.values():
         most = most + size
-    return MemoryPlan({n: offsets[n] for n in beside}, total, tuple(steps), most)
+    return MemoryPlan({n: offsets[n] for n in lives}, total, tuple(steps), most)
 
 
-def _beside(launches: Sequence[Launch], room: Mapping[str, Int]) -> dict[str, set[str]]:
-    """Which values are wanted at the same time as each, in the order in which they are made."""
+def _lives(launches: Sequence[Launch], room: Mapping[str, Int]) -> dict[str, Life]:
+    """The first and the last launch that has to do with each value, in the order in which they are
+    made. Values whose lives have a launch in common are wanted at the same time."""
     final: dict[str, int] = {}
     for k, launch in enumerate(launches):
         final |= dict.fromkeys((*launch.inputs, *launch.outputs), k)
-    beside: dict[str, set[str]] = {}
-    live: dict[str, None] = {}
+    lives: dict[str, Life] = {}
     for k, launch in enumerate(launches):
         for name in launch.outputs:
-            if name in room and name not in beside:
-                beside[name] = set(live)
-                for other in live:
-                    beside[other].add(name)
-                live[name] = None
-        for name in (*launch.inputs, *launch.outputs):
-            if final[name] == k:
-                live.pop(name, None)
-    return beside
+            if name in room and name not in lives:
+                lives[name] = k, final[name]
+    return lives
 
 
-def _lowest_first(beside: Mapping[str, set[str]], sizes: Mapping[str, int]) -> list[str]:
+def _lowest_first(lives: Mapping[str, Life], sizes: Mapping[str, int]) -> list[str]:
     """The values by where they lie if these are their sizes."""
     at: dict[str, int] = {}
-    for name in sorted(beside, key=lambda n: -sizes[n]):
-        place = 0
-        for start, end in sorted((at[x], at[x] + sizes[x]) for x in beside[name] if x in at):
-            if start - place >= sizes[name]:
+    # Of those that are placed, by where they begin: begin, end, first launch, last one.
+    placed = np.zeros((4, len(lives)), np.int64)
+    for count, name in enumerate(sorted(lives, key=lambda n: -sizes[n])):
+        (first, last), size = lives[name], sizes[name]
+        starts, ends, made, final = placed[:, :count]
+        beside = (made <= last) & (final >= first)
+        upto = np.maximum.accumulate(np.concatenate([[0], ends[beside]]))
+        gaps = np.append(starts[beside], upto[-1] + size) - upto >= size
+        at[name] = place = int(upto[np.argmax(gaps)])
+        k = int(np.searchsorted(starts, place, "right"))
+        placed[:, k + 1 : count + 1] = placed[:, k:count].copy()
+        placed[:, k] = place, place + size, first, last
+    return sorted(lives, key=lambda n: at[n])
+
+
+def _directly_below(lives: Sequence[Life]) -> Iterator[list[int]]:
+    """For each of the values, the lowest first: which of those before it are wanted at the same
+    time, and not below another of these anyway; the highest first."""
+    made, final = np.array(lives, np.int64).reshape(-1, 2).T
+
+    def below(k: int, upto: int) -> Any:
+        return (made[:upto] <= final[k]) & (final[:upto] >= made[k])
+
+    for k in range(len(lives)):
+        beside, direct = below(k, k), list[int]()
+        left = beside.copy()
+        for j in np.flatnonzero(beside)[::-1].tolist():
+            if left[j]:
+                direct.append(j)
+                left[j] = False
+            left[:j] &= ~below(j, j)
+            if not left.any():
                 break
-            place = max(place, end)
-        at[name] = place
-    return sorted(beside, key=lambda n: at[n])
-
-
-def _direct(
-    names: set[str], below: Mapping[str, set[str]], rank: Mapping[str, int]
-) -> dict[str, None]:
-    """Those of the names that are not below another of them anyway."""
-    found: dict[str, None] = {}
-    left = set(names)
-    for name in sorted(names, key=lambda n: -rank[n]):
-        if name in left:
-            found[name] = None
-            left.remove(name)
-        left -= below[name]
-        if not left:
-            break
-    return found
+        yield direct
 
 
 def _exceeded(end: Int, ends: Sequence[Int], k: int, facts: Facts) -> bool:

@@ -5,12 +5,13 @@
 
 Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
 product with 0.5 is exact. Kernels are made anew for each number, so only those count that several
-layers are likely to share; what was learned, or measured for a quantisation (a scale, a zero point
-of 8 bits), stays a weight.
+layers are likely to share, and of many the most frequent; what was learned, or measured for a
+quantisation (a scale, a zero point of 8 bits), stays a weight.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
@@ -22,15 +23,17 @@ from pliant.graph.function import Binding, Function, Value
 LARGEST: Final = 1024  # of plain numbers
 FRACTION: Final = 64  # they are multiples of 1/64
 WIDE: Final = 32  # bits of integers that are no zero points
+MOST: Final = 64  # different numbers of a model
 
 
 def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
     """The function with its plain scalars made by `full`. `weights` are the arrays by key."""
     bindings: list[Binding] = []
     kept: list[tuple[Value, str]] = []
-    for value, key in function.weights:
-        number = _plain(value, weights[key])
-        if number is None:
+    plain = [_plain(value, weights[key]) for value, key in function.weights]
+    often = {n for n, _ in Counter(n for n in plain if n is not None).most_common(MOST)}
+    for (value, key), number in zip(function.weights, plain, strict=True):
+        if number is None or number not in often:
             kept.append((value, key))
             continue
         attrs = (("dtype", value.dtype), ("shape", ()), ("value", number))

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import reduce
 from math import gcd, lcm
 from operator import mul
+from typing import Final
 
 from pliant.sym.atoms import (
     ONE,
@@ -36,6 +37,8 @@ from pliant.sym.intervals import interval
 from pliant.sym.prove import lower, nonneg
 from pliant.sym.simplify import canonical, exact, simplify
 from pliant.sym.store import Dim, FactStore, Interval, Rule
+
+FEW: Final = 4  # terms of an extreme that are worth a fact each: proofs look at all that there are
 
 
 class ContradictionError(ValueError):
@@ -60,7 +63,7 @@ class Facts:
 
     def define(self, name: str, value: IntLike, *, relations: bool = True) -> None:
         """`name`, of which nothing was known, is `value`: its range is known from now on and, with
-        `relations`, the bounds that a quotient, a remainder or an extreme has. Unlike
+        `relations`, the bounds that a quotient, a remainder or an extreme of few has. Unlike
         `assume_equal` it replaces the name nowhere, so that what is asked of it stays short."""
         x = as_int(value)
         low, high = interval(self._store, x)
@@ -70,10 +73,10 @@ class Facts:
                 self.assume_le(den * var(name), num)
             case ModAtom(_, den) if not den.is_const:
                 self.assume_lt(var(name), den)
-            case MinAtom(args):
+            case MinAtom(args) if len(args) <= FEW:
                 for arg in args:
                     self.assume_le(var(name), arg)
-            case MaxAtom(args):
+            case MaxAtom(args) if len(args) <= FEW:
                 for arg in args:
                     self.assume_le(arg, var(name))
 
