@@ -31,7 +31,12 @@ def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
     bindings: list[Binding] = []
     kept: list[tuple[Value, str]] = []
     plain = [_plain(value, weights[key]) for value, key in function.weights]
-    often = {n for n, _ in Counter(n for n in plain if n is not None).most_common(MOST)}
+    uses = Counter(x.name for b in function.bindings for x in b.operands())
+    total: Counter[int | float] = Counter()
+    for (value, _), number in zip(function.weights, plain, strict=True):
+        if number is not None:
+            total[number] += uses[value.name]
+    often = {number for number, _ in total.most_common(MOST)}
     for (value, key), number in zip(function.weights, plain, strict=True):
         if number is None or number not in often:
             kept.append((value, key))
