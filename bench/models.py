@@ -96,9 +96,13 @@ class TorchCase(Case):
             return tree_leaves(self.module(**inputs))
 
     def exact(self, inputs: Inputs) -> list[torch.Tensor]:
-        wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
         with torch.inference_mode():
-            return tree_leaves(deepcopy(self.module).double()(**wide))
+            return tree_leaves(deepcopy(self.module).double()(**widened(inputs)))
+
+
+def widened(inputs: Inputs) -> Inputs:
+    """The inputs with their floats in float64."""
+    return {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
 
 
 def _seeded(build: Callable[[], nn.Module]) -> nn.Module:

@@ -22,7 +22,7 @@ from onnx.reference.op_run import OpRun
 
 import pliant
 from bench.inputs import asset, headings, pages, photos, sentences, speech, text_lines
-from bench.models import MODELS, TEXT_SHAPES, Case, Inputs
+from bench.models import MODELS, TEXT_SHAPES, Case, Inputs, widened
 from pliant.runtime.callable import Compiled
 
 
@@ -75,8 +75,7 @@ class OnnxCase(Case):
 
     def exact(self, inputs: Inputs) -> list[torch.Tensor]:
         """By ONNX's own reference implementation, which is slow."""
-        wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
-        feed = {n: t.numpy() for n, t in wide.items()}
+        feed = {n: t.numpy() for n, t in widened(inputs).items()}
         return [torch.from_numpy(np.asarray(a)) for a in self._evaluator.run(None, feed)]
 
 

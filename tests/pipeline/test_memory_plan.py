@@ -98,3 +98,16 @@ def test_likely_sizes_decide() -> None:
 def test_there_may_be_nothing_to_place() -> None:
     plan = _plan([((), ("r",))], {})
     assert plan.offsets == {} and plan.total == 0
+
+
+def test_values_larger_than_any_memory_have_places() -> None:
+    """They are refused in a call, with their size; the plan is not what breaks."""
+    steps: Steps = [((), ("a",)), (("a",), ("b",)), (("b",), ("c",)), (("a", "c"), ("d",))]
+    sizes = {name: as_int(1 << 70) * (k + 1) for k, name in enumerate("abcd")}
+    plan = _plan(steps, sizes)
+    known = dict[str, int]()
+    for name, value in plan.steps:
+        known[name] = value.eval(known)
+    for wanted in _concurrent(steps):
+        at = sorted((plan.offsets[x].eval(known), sizes[x].value) for x in wanted)
+        assert all(start + size <= after for (start, size), (after, _) in pairwise(at))

@@ -346,6 +346,11 @@ def _binary(op: str, a: Any, b: Any) -> Expr:
     return Binary(op, a, b)
 
 
+def index_names(index: Expr) -> frozenset[str]:
+    """The variables of an index that is a symbolic integer; none of another, which data decide."""
+    return index.int_.names if isinstance(index, Index) else frozenset()
+
+
 def loads_of(root: Node) -> Iterator[Load]:
     """Every distinct load in an expression or statement."""
     return (n for n in walk(root) if isinstance(n, Load))

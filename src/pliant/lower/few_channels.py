@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from pliant.base.dtypes import f32
-from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select
+from pliant.ir.expr import Binary, Const, Expr, Load, Reduce, Select, index_names
 from pliant.ir.tensor import Compute
 
 MOST_CHANNELS: Final = 4
@@ -42,8 +42,8 @@ def _filters(tensor: Compute, image: Expr, weight: Expr) -> str:
     summed = {a.var: a.extent for a in tensor.reduce_axes}
     if not all(x.is_const for x in summed.values()):
         return ""
-    there = [_names(i) for i in image.indices]
-    own = [_names(i) & outer.keys() for i in weight.indices]
+    there = [index_names(i) for i in image.indices]
+    own = [index_names(i) & outer.keys() for i in weight.indices]
     filters = frozenset[str]().union(*own)
     if len(filters) != 1 or any(names & filters for names in there):
         return ""
@@ -59,7 +59,3 @@ def _filters(tensor: Compute, image: Expr, weight: Expr) -> str:
         return ""
     channels = prod(x for v, x in extents.items() if v not in window)
     return axis if channels <= MOST_CHANNELS else ""
-
-
-def _names(index: Expr) -> frozenset[str]:
-    return index.int_.names if isinstance(index, Index) else frozenset()

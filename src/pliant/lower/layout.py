@@ -211,8 +211,9 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
         if tensor.axes[-1].var not in c.n and _windowed(tensor):
             return _with_last(tensor, c.n)
         return None
-    if kind == "reduction" and filters_of(tensor):
-        return _with_last(tensor, (filters_of(tensor),))
+    filters = filters_of(tensor)
+    if filters:
+        return _with_last(tensor, (filters,))
     if kind == "reduction" and rank >= 3 and _windowed(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
@@ -238,7 +239,7 @@ def runs_in_rows(
     tensor = s.stages[name].tensor
     if not isinstance(tensor, Compute) or classify(tensor) != "reduction" or not tensor.axes:
         return False
-    if filters_of(tensor):
+    if filters_of(tensor):  # vectors lie along these
         return False
     last = tensor.axes[-1]
     if last.extent.is_const and last.extent.value < MIN_ROW:

@@ -29,6 +29,8 @@ from pliant.sym.facts import Facts
 ALIGNMENT: Final = 64
 FEW: Final = 4  # ends of which it is asked whether one is always the last
 
+HUGE: Final = 1 << 40  # bytes: what is larger is planned as that, and sums stay 64-bit integers
+
 Life = tuple[int, int]
 
 
@@ -58,7 +60,7 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
     lives = _lives(launches, room)
     symbols = frozenset[str]().union(*(size.names for size in room.values()))
     likely = {name: likely_value(var(name), facts) for name in symbols}
-    usual = {n: max(room[n].eval(likely), ALIGNMENT) for n in lives}
+    usual = {n: min(max(room[n].eval(likely), ALIGNMENT), HUGE) for n in lives}
     names = _lowest_first(lives, usual)
     steps: list[tuple[str, Int]] = []
     prefix = "at"

@@ -114,9 +114,10 @@ def check_pad_block(
     kept, dropped = [], []
     for cond in conjuncts(target.where):
         name = _upper_bound_of(cond, target, facts)
-        wanted = name is not None and (not along or along in target.bindings[name].names)
+        if name is not None and along and along not in target.bindings[name].names:
+            name = None
         ends = span(target.bindings[name], ranges, p.facts) if name is not None else None
-        if name is None or ends is None or not wanted:
+        if name is None or ends is None:
             kept.append(cond)
             continue
         extents[target.iters[name].var] = p.facts.simplify(ends[1] + 1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pliant.ir.expr import Axis, Expr, Index, loads_of
+from pliant.ir.expr import Axis, index_names, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.few_channels import filters_of
@@ -47,7 +47,7 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     slid = _slid(spec, tensor)
     if slid is None or not slid.extent.is_const or not 1 < slid.extent.value <= WIDEST_WINDOW:
         return False
-    operands = [[_names(i) for i in x.indices] for x in loads_of(tensor.body)]
+    operands = [[index_names(i) for i in x.indices] for x in loads_of(tensor.body)]
     window = {a.var for a in tensor.reduce_axes}
     apart = not any(inner.var in names and names & window for o in operands for names in o)
     if filters_of(tensor) == inner.var:
@@ -61,13 +61,9 @@ def _slid(spec: Spec, tensor: Compute) -> Axis | None:
     """The axis of the window that slides along the tiled dimension, the innermost of several. It
     will be innermost, which sums in a strict order do not allow of others."""
     tiled = tensor.axes[spec.order[-2]].var
-    indices = [_names(i) for x in loads_of(tensor.body) for i in x.indices]
+    indices = [index_names(i) for x in loads_of(tensor.body) for i in x.indices]
     axes = tensor.reduce_axes[-1:] if spec.numerics == "strict" else tensor.reduce_axes[::-1]
     return next((a for a in axes if any({tiled, a.var} <= names for names in indices)), None)
-
-
-def _names(index: Expr) -> frozenset[str]:
-    return index.int_.names if isinstance(index, Index) else frozenset()
 
 
 def windowed_recipe(spec: Spec, lanes: int, sums: int) -> Program:
