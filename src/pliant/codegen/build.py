@@ -9,6 +9,7 @@ from typing import Final
 import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
 
+from pliant.base.dtypes import DType
 from pliant.base.errors import ResourceError
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
@@ -54,11 +55,17 @@ def target_matmuls(t: Target, numerics: str = "fast") -> tuple[MatmulIntrinsic, 
 
 def target_factors(t: Target, numerics: str = "fast") -> tuple[Factors, ...]:
     """The types that factors of a product may have, narrow ones first, with how many are multiplied
-    at once; all with panels as wide as those of f32."""
+    at once; all with panels as wide as those of f32, and what else fits some numbers of columns."""
     width = matmul_intrinsic(t, numerics).columns
-    found = [x for x in target_matmuls(t, numerics) if x.columns == width]
-    found.sort(key=lambda x: x.a.bits)
-    return tuple(Factors(x.a, x.b, x.c, x.group, _apart(x.rows, t.l1)) for x in found)
+    by_types: dict[tuple[DType, DType], list[MatmulIntrinsic]] = {}
+    for x in target_matmuls(t, numerics):
+        by_types.setdefault((x.a, x.b), []).append(x)
+    found = []
+    for x, *others in by_types.values():
+        if x.columns == width:
+            fitting = tuple((y.columns, y.group) for y in others)
+            found.append(Factors(x.a, x.b, x.c, x.group, _apart(x.rows, t.l1), fitting))
+    return tuple(sorted(found, key=lambda x: x.a.bits))
 
 
 def _apart(rows: int, l1: int) -> int:
@@ -86,8 +93,9 @@ def kernel_schedule(spec: Spec, t: Target) -> Program:
     mm = matmul_intrinsic(t, spec.numerics)
     for _, plan in spec.plans:  # of one type
         packed = next(x for x in spec.inputs if x.label == plan.packed)
-        types = (plan.a_side.dtype, packed.dtype)
-        mm = next(x for x in target_matmuls(t, spec.numerics) if (x.a, x.b) == types)
+        wanted = (plan.a_side.dtype, packed.dtype, plan.columns(packed), plan.group)
+        offered = target_matmuls(t, spec.numerics)
+        mm = next(x for x in offered if (x.a, x.b, x.columns, x.group) == wanted)
     return schedule(spec, t.lanes(32), mm, t.l3 // 2)
 
 

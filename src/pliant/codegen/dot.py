@@ -50,8 +50,8 @@ class Dot(Protocol):
     def parts(self) -> int:
         """Registers that the words of a vector take."""
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        """A word of `a` for all lanes."""
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        """Words of `a`, one a lane."""
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         """Words of `b`, one a lane."""
@@ -60,11 +60,11 @@ class Dot(Protocol):
         """The accumulators, with the products added."""
 
 
-def word_type(dot: Dot) -> str:
-    """LLVM's type of a word."""
-    if dot.group == 1:
+def word_type(dot: Dot, shares: int = 1) -> str:
+    """LLVM's type of a word, or of so many."""
+    if dot.group * shares == 1:
         return scalar_type(dot.a)
-    return f"i{dot.a.bits * dot.group}"
+    return f"i{dot.a.bits * dot.group * shares}"
 
 
 def splat(t: FunctionText, lanes: int, element: str, value: str) -> str:
@@ -73,6 +73,16 @@ def splat(t: FunctionText, lanes: int, element: str, value: str) -> str:
     one = t.assign(f"insertelement {kind} poison, {element} {value}, i64 0")
     zeros = f"<{lanes} x i32> zeroinitializer"
     return t.assign(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
+
+
+def repeated(t: FunctionText, dot: Dot, lanes: int, shares: int, word: str) -> str:
+    """So many words, one after the other over all lanes."""
+    if shares == 1:
+        return splat(t, lanes, word_type(dot), word)
+    few = vector_type(word_type(dot), shares)
+    words = t.assign(f"bitcast {word_type(dot, shares)} {word} to {few}")
+    mask = ", ".join(f"i32 {k % shares}" for k in range(lanes))
+    return t.assign(f"shufflevector {few} {words}, {few} poison, <{lanes} x i32> <{mask}>")
 
 
 @dataclass(frozen=True)
@@ -88,8 +98,8 @@ class FloatMultiplyAdd:
     biased: bool = False
     parts: int = 1
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return (splat(t, lanes, "float", word),)
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return (words,)
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         return (words,)
@@ -118,8 +128,8 @@ class Instruction:
     biased: bool = False
     parts: int = 1
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return self.right(t, lanes, splat(t, lanes, word_type(self), word))
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return self.right(t, lanes, words)
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         kind = f"<{lanes} x {word_type(self)}>"
@@ -152,8 +162,8 @@ class WidenedBf16:
     biased: bool = False
     parts: int = 2
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return self.right(t, lanes, splat(t, lanes, "i32", word))
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return self.right(t, lanes, words)
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         kind = f"<{lanes} x i32>"
@@ -183,8 +193,8 @@ class MultiplyAdd:
     def name(self) -> str:
         return f"{self.a}{self.b}"
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return (splat(t, lanes, "i32", _wide(t, 1, word, self.a)),)
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return (_wide(t, lanes, words, self.a),)
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         return (_wide(t, lanes, words, self.b),)
@@ -232,8 +242,8 @@ class Flipped:
     def group(self) -> int:
         return self.dot.group
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        words, signs = splat(t, lanes, "i32", word), f"splat (i32 {0x80808080})"
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        signs = f"splat (i32 {0x80808080})"
         return self.dot.right(t, lanes, t.assign(f"xor <{lanes} x i32> {words}, {signs}"))
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:

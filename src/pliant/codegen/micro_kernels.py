@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from pliant.base.dtypes import bf16, i8, u8
 from pliant.codegen.aarch64.dot import byte_dot
-from pliant.codegen.dot import F32, Dot, Flipped, FloatMultiplyAdd, MultiplyAdd, WidenedBf16
+from pliant.codegen.dot import (
+    F32,
+    Dot,
+    Flipped,
+    FloatMultiplyAdd,
+    MultiplyAdd,
+    WidenedBf16,
+)
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.microkernel import MatrixKernel, MicroKernel
 from pliant.codegen.x86.dot import BF16, VNNI, WidenedBytes
 from pliant.codegen.x86.tiles import TileKernel
+
+LONGEST: Final = 8  # elements along the reduction that are multiplied at once, at most
+
+SUMS: Final = 8  # vectors of them in a tile, at least: two a cycle that take four to be added
 
 
 def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
@@ -21,13 +35,28 @@ def _float(t: Target) -> FloatMultiplyAdd:
 
 
 def micro_kernels(t: Target, numerics: str = "fast") -> tuple[MatrixKernel, ...]:
-    """One for f32, for bf16, and for every two types of bytes."""
+    """For f32, for bf16, and for every two types of bytes. The first of each takes any number of
+    columns, others fit some numbers of them better."""
     has = frozenset(t.features)
+    floats = _fitting(t, _float(t), numerics)
     if has >= {"amx-int8", "amx-bf16"}:
         bytes_ = tuple(TileKernel(a, b) for b in (i8, u8) for a in (u8, i8))
-        return (micro_kernel(t, numerics), TileKernel(bf16, bf16), *bytes_)
+        return (*floats, TileKernel(bf16, bf16), *bytes_)
     dots = {"x86_64": _x86_dots, "aarch64": _aarch64_dots}[t.architecture](has)
-    return (micro_kernel(t, numerics), *(_tile(t, dot, numerics) for dot in dots))
+    return (*floats, *(mk for dot in dots for mk in _fitting(t, dot, numerics)))
+
+
+def _fitting(t: Target, dot: Dot, numerics: str) -> Iterator[MicroKernel]:
+    """Panels of two vectors, then such of two, three and five, with lanes for several words of a
+    column. (Not on AArch64: panels are narrow there, and a factor is taken from a register instead
+    of being repeated from memory.)"""
+    yield _tile(t, dot, numerics)
+    for shares in (1, 2, 4, 8) if t.architecture != "aarch64" else ():
+        for vectors in (2, 3, 5):
+            fits = t.lanes(32) >= 2 * shares and shares * dot.group <= LONGEST
+            found = _tile(t, dot, numerics, vectors, shares)
+            if fits and found.rows * vectors >= SUMS and (shares, vectors) != (1, 2):
+                yield found
 
 
 def _x86_dots(has: frozenset[str]) -> tuple[Dot, ...]:
@@ -46,14 +75,14 @@ def _aarch64_dots(has: frozenset[str]) -> tuple[Dot, ...]:
     return (WidenedBf16(), mixed, sdot, udot, Flipped(udot))
 
 
-def _tile(t: Target, dot: Dot, numerics: str) -> MicroKernel:
+def _tile(t: Target, dot: Dot, numerics: str, vectors: int = 2, shares: int = 1) -> MicroKernel:
     """As many rows of sums as registers allow, besides a row of the panel, a word of the first
     operand (on AArch64 every row has its own), and what a step needs: a constant where it masks or
     flips bits, a row of sums for a bias."""
     arm = t.architecture == "aarch64"
-    vectors = 4 if arm else 2
+    vectors = 4 if arm else vectors
     free = t.registers - vectors * dot.parts - (dot.parts - 1 if arm else dot.parts)
     free -= vectors * dot.biased + (dot.biased or dot.parts > 1)
     rows = free // (vectors + arm)
     in_order, together = numerics == "batch_invariant", 4 if arm else 1
-    return MicroKernel(t.lanes(32), rows, vectors, in_order, dot, together)
+    return MicroKernel(t.lanes(32), rows, vectors, in_order, dot, together, shares)

@@ -11,6 +11,10 @@ What is multiplied, and how many elements at once, is a `Dot`. Its groups of g e
 together in the panel, as (P, ceil(K/g), NR, g); where K is no multiple of g, nothing is read of
 `a` beyond K, and what the panel holds there does not matter.
 
+Few columns fill vectors if some groups along K have lanes of their own: 24 columns are one and a
+half vectors of 16 lanes, and three with pairs of groups. These `shares` of a sum are added up at
+the end.
+
 One function serves every m from 1 to MR: a jump to the variant with just that many rows, so no work
 is wasted on a ragged edge. Few rows leave accumulators unused, so K is unrolled into several sets;
 with `in_order` it is not, and an output's bits do not depend on how many rows there are.
@@ -28,7 +32,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pliant.base.dtypes import DType
-from pliant.codegen.dot import F32, Dot, splat, word_type
+from pliant.codegen.dot import F32, Dot, repeated, splat, word_type
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 
@@ -76,10 +80,10 @@ class MatrixKernel(Protocol):
 
 @dataclass(frozen=True)
 class MicroKernel:
-    """A family of micro-kernels: up to `rows` rows by `vectors` vectors of `lanes` columns.
+    """A family of micro-kernels: up to `rows` rows by `vectors` vectors of `lanes` sums.
 
     `together` is how many words of a row are loaded at once: more than one where an instruction
-    takes a factor from any lane of a register.
+    takes a factor from any lane of a register. A column has `shares` neighbouring lanes.
     """
 
     lanes: int
@@ -88,14 +92,21 @@ class MicroKernel:
     in_order: bool = False
     dot: Dot = F32
     together: int = 1
+    shares: int = 1
 
     @property
     def columns(self) -> int:
-        return self.lanes * self.vectors
+        return self.across * self.vectors
+
+    @property
+    def across(self) -> int:
+        """Columns of one vector."""
+        return self.lanes // self.shares
 
     @property
     def symbol(self) -> str:
-        return f"pl_mm_{self.dot.name}_{self.rows}x{self.columns}" + "_in_order" * self.in_order
+        what = self.dot.name + f"_by{self.shares}" * (self.shares > 1)
+        return f"pl_mm_{what}_{self.rows}x{self.columns}" + "_in_order" * self.in_order
 
     @property
     def a(self) -> DType:
@@ -111,17 +122,17 @@ class MicroKernel:
 
     @property
     def group(self) -> int:
-        return self.dot.group
+        return self.dot.group * self.shares
 
     @property
     def word(self) -> str:
         """LLVM's type of a group of elements."""
-        return word_type(self.dot)
+        return word_type(self.dot, self.shares)
 
     @property
     def words(self) -> str:
         """LLVM's type of a vector of them."""
-        return vector_type(self.word, self.lanes)
+        return vector_type(self.word, self.across)
 
     @property
     def vector(self) -> str:
@@ -175,7 +186,7 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     """
     t = FunctionText(module)
     vec, sums = kernel.vector, m * kernel.vectors
-    sets = 1 if sums >= 8 or kernel.in_order else min(4, 8 // sums)
+    sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
     steps = max(sets, kernel.together)
     each = sums + kernel.vectors * bool(kernel.dot.biased)
     panel = _panel_words(t, kernel) if m >= AHEAD else ""
@@ -285,19 +296,22 @@ def _update(
     sums = len(acc) - nv * bool(dot.biased)
     columns = []
     for j in range(nv):
-        offset = step * kernel.columns + j * lanes
+        offset = step * kernel.columns + j * kernel.across
         at = t.assign(f"getelementptr {kernel.word}, ptr {b}, i64 {offset}")
         column = t.assign(f"load {kind}, ptr {at}, align {kernel.b.bytes}")
         if mask:
             column = t.assign(f"and {kind} {column}, {mask}")
+        if kernel.shares > 1:
+            parts = vector_type(word_type(dot), lanes)
+            column = t.assign(f"bitcast {kind} {column} to {parts}")
         columns.append(dot.right(t, lanes, column))
     out = []
     for i in range(sums // nv):
-        word = dot.left(t, lanes, words(i, step))
+        word = dot.left(t, lanes, repeated(t, dot, lanes, kernel.shares, words(i, step)))
         for j in range(nv):
             out.append(dot.step(t, lanes, acc[i * nv + j], word, columns[j]))
     if dot.biased:
-        word = dot.left(t, lanes, "0")
+        word = dot.left(t, lanes, "zeroinitializer")
         for j in range(nv):
             out.append(dot.step(t, lanes, acc[sums + j], word, columns[j]))
     return out
@@ -314,7 +328,9 @@ def _last_word(
     once = _Loop(t, "t", t.assign(f"zext i1 {some} to i64"), len(acc), kernel.vector, start=acc)
     b2 = once.extra_phi("ptr", b)
     shift = t.assign(f"mul i64 {left}, {bits}")
-    shift = shift if word == "i64" else t.assign(f"trunc i64 {shift} to {word}")
+    if word != "i64":
+        resize = "zext" if bits * kernel.group > 64 else "trunc"
+        shift = t.assign(f"{resize} i64 {shift} to {word}")
     mask = t.assign(f"sub {word} {t.assign(f'shl {word} 1, {shift}')}, 1")
     last = t.assign(f"sub i64 {left}, 1")
 
@@ -333,7 +349,7 @@ def _last_word(
 
     columns = ""
     if kernel.c.is_float:  # 0 times what the panel holds may be NaN
-        columns = splat(t, kernel.lanes, word, mask)
+        columns = splat(t, kernel.across, word, mask)
     part = _update(t, kernel, partial_word, b2.value, 0, once.acc, columns)
     b2.next = t.assign(f"getelementptr {word}, ptr {b2.value}, i64 {kernel.columns}")
     once.close(part)
@@ -341,7 +357,7 @@ def _last_word(
 
 
 def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[str]) -> None:
-    nv, vec, lanes, out = kernel.vectors, kernel.vector, kernel.lanes, memory_type(kernel.c)
+    nv, vec, out = kernel.vectors, kernel.vector, memory_type(kernel.c)
     each = len(acc) // sets
     add = "fadd" if kernel.c.is_float else "add"
 
@@ -354,14 +370,41 @@ def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[st
     biases = [total_of(m * nv + j) for j in range(nv)] if kernel.dot.biased else []
     for i in range(m):
         row = t.assign(f"mul i64 %ldc, {i}")
-        for j in range(nv):
-            total = total_of(i * nv + j)
-            if biases:
-                total = t.assign(f"sub {vec} {total}, {biases[j]}")
-            at = t.assign(f"add i64 {row}, {j * lanes}")
+        totals = [total_of(i * nv + j) for j in range(nv)]
+        if biases:
+            pairs = zip(totals, biases, strict=True)
+            totals = [t.assign(f"sub {vec} {x}, {bias}") for x, bias in pairs]
+        column = 0
+        for total, count in _folded(t, kernel, totals):
+            at = t.assign(f"add i64 {row}, {column}")
             at = t.assign(f"getelementptr {out}, ptr %c, i64 {at}")
-            t.line(f"store {vec} {total}, ptr {at}, align 4")
+            t.line(f"store {value_type(kernel.c, count)} {total}, ptr {at}, align 4")
+            column += count
     t.line("ret i32 0")
+
+
+def _folded(t: FunctionText, kernel: MicroKernel, row: list[str]) -> list[tuple[str, int]]:
+    """A row of sums, with what a column has in neighbouring lanes added up, and how many each
+    vector holds."""
+    vectors = [(x, kernel.lanes) for x in row]
+    add = "fadd" if kernel.c.is_float else "add"
+    for _ in range(kernel.shares.bit_length() - 1):
+        halves: list[tuple[str, int]] = []
+        while vectors:
+            (x, lanes), *vectors = vectors
+            kind, other, count = value_type(kernel.c, lanes), "poison", lanes // 2
+            if vectors and vectors[0][1] == lanes:
+                (other, _), *vectors = vectors
+                count = lanes
+            sides = []
+            for side in (0, 1):  # those at even places and those at odd ones
+                mask = ", ".join(f"i32 {2 * k + side}" for k in range(count))
+                both = f"{kind} {x}, {kind} {other}, <{count} x i32> <{mask}>"
+                sides.append(t.assign(f"shufflevector {both}"))
+            total = t.assign(f"{add} {value_type(kernel.c, count)} {sides[0]}, {sides[1]}")
+            halves.append((total, count))
+        vectors = halves
+    return vectors
 
 
 class _Phi:

@@ -35,6 +35,8 @@ class Factors:
 
     Rows of the first operand that begin a multiple of `apart` bytes after one another would lie in
     one set of the first cache, which has fewer lines than a tile has rows; 0: it has enough.
+
+    Panels of weights may have other widths and groups: `fitting` (`lower.panel_width`).
     """
 
     a: DType = f32
@@ -42,6 +44,7 @@ class Factors:
     sums: DType = f32
     group: int = 1
     apart: int = 0
+    fitting: tuple[tuple[int, int], ...] = ()
 
 
 F32: Final = Factors()

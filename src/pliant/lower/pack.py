@@ -48,6 +48,7 @@ from pliant.lower.contraction import (
 from pliant.lower.gaps import compact_values, gap_for, rows_collide
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Gap, Order, strides_in
+from pliant.lower.panel_width import panel_width
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
@@ -83,12 +84,12 @@ class Plan:
     def panel_shape(self, extents: Mapping[str, Int], columns: int) -> tuple[Int, ...]:
         """The shape of the packed operand, for these extents of the axes."""
         total_n = product([extents[v] for v in self.n])
-        _, words = self._row(extents)
+        _, words = self.row(extents)
         batch = (extents[v] for v in self.batch)
         shape = (*batch, ceildiv(total_n, columns), words, as_int(columns))
         return shape if self.group == 1 else (*shape, as_int(self.group))
 
-    def _row(self, extents: Mapping[str, Int]) -> tuple[Int, Int]:
+    def row(self, extents: Mapping[str, Int]) -> tuple[Int, Int]:
         """How many elements of the first operand lie in a row, and the words of a panel."""
         parts = [extents[v] for v in self.positions]
         run = product([*parts, extents[self.inner]]) if self.gather else extents[self.inner]
@@ -98,7 +99,7 @@ class Plan:
     def reduced_at(self, extents: Mapping[str, Int], word: Int, e: Int) -> tuple[Int, Int, Int]:
         """Which term of the sum an element of a panel's word is: its position in a row, of how
         many, and its position among all."""
-        run, _ = self._row(extents)
+        run, _ = self.row(extents)
         if self.group == 1:
             return word, run, word
         words = divisor(ceildiv(run, self.group))
@@ -116,7 +117,7 @@ class Plan:
         if self.group == 1:
             at: tuple[Int, ...] = (*lead, k, n % columns)
         else:
-            run, _ = self._row(extents)
+            run, _ = self.row(extents)
             first, along = as_int(0), k
             if not self.gather:
                 first = flatten(self.positions, extents) * ceildiv(run, self.group)
@@ -138,7 +139,8 @@ def pack_contractions(
     factors: Sequence[Factors],
 ) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name. `factors`
-    are the types that the target multiplies, preferred ones first. `gaps` gets those of values
+    are the types that the target multiplies, preferred ones first, usually by panels of so many
+    `columns`. `gaps` gets those of values
     whose rows had better not lie where they are."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
@@ -156,6 +158,9 @@ def pack_contractions(
                 columns,
             )  # fmt: skip
             c, kind, plan = _planned(tensor, place, factors)
+            width = columns
+            if c.b.source.name in constants:
+                width, plan = _fitted(tensor, c, kind, plan, columns)
             if not plan.gather and rows_collide(c, kind, strides, s.facts):
                 (depth,) = (a.extent for a in tensor.reduce_axes if a.var == plan.inner)
                 gap = gap_for(c, depth, s, orders, {*compact, *gaps})
@@ -163,7 +168,7 @@ def pack_contractions(
                     plan = replace(plan, gather=True)
                 else:
                     gaps[c.a.source.name] = gap
-            panel = _panel(tensor, c, plan, s.facts, columns)
+            panel = _panel(tensor, c, plan, s.facts, width)
             packed = made.get(panel)
             if packed is None:
                 packed = made[panel] = s.fresh(f"{name}.packed")
@@ -171,7 +176,7 @@ def pack_contractions(
                 s.types[packed] = Input(packed, panel.dtype, panel.shape)
                 orders[packed] = tuple(range(len(panel.axes)))
             plans[name] = replace(plan, packed=packed)
-            tensor = _rewritten(tensor, plans[name], s.types[packed], columns)
+            tensor = _rewritten(tensor, plans[name], s.types[packed], width)
             stage = replace(stage, tensor=tensor)
         stages[name] = stage
     s.stages = stages
@@ -192,6 +197,20 @@ def _planned(
         kind.group, tensor.dtype,
     )  # fmt: skip
     return c, kind, plan
+
+
+def _fitted(
+    tensor: Compute, c: Contraction, kind: Factors, plan: Plan, columns: int
+) -> tuple[int, Plan]:
+    """The width of the panels of a weight, and the plan with the groups that it takes."""
+    extents = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
+    run, words = replace(plan, group=1).row(extents)
+    sizes = (product([extents[v] for v in c.n]), words, run)
+    if not all(x.is_const and x.value > 0 for x in sizes):
+        return columns, plan
+    n, total, each = (x.value for x in sizes)
+    width, group = panel_width(kind, columns, n, total // each, each)
+    return width, replace(plan, group=group)
 
 
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
-from pliant.codegen.dot import Instruction, Values, splat
+from pliant.codegen.dot import Instruction, Values
 from pliant.codegen.llvm.writer import FunctionText
 
 # u8 times s8 in fours: vpdpbusd, of AVX-512 VNNI or AVX-VNNI. Exact; the sum wraps.
@@ -42,8 +42,8 @@ class WidenedBytes:
     def name(self) -> str:
         return f"{self.a}{self.b}"
 
-    def left(self, t: FunctionText, lanes: int, word: str) -> Values:
-        return _widened(t, lanes, splat(t, lanes, "i16", word), self.a)
+    def left(self, t: FunctionText, lanes: int, words: str) -> Values:
+        return _widened(t, lanes, words, self.a)
 
     def right(self, t: FunctionText, lanes: int, words: str) -> Values:
         return _widened(t, lanes, words, self.b)

@@ -109,19 +109,38 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = _apart(p, p.loops(name)[-2], parts)
         p = p.split(p.loops(name)[-1], mm.lanes)
         p = p.vectorize(p.made[1])
-    for name in outputs if wide else ():  # one column has no loop
-        p = p.split(p.loops(name)[-1], mm.lanes)
-        vectors, lanes = p.made
-        p = p.vectorize(lanes).unroll(vectors)
     work = of.height * tiles * panels * mm.columns * depth // 8
     for loop in (*batch, chunk):
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
+    for name in outputs if wide else ():  # one column has no loop
+        p = _in_vectors(p, p.loops(name)[-1], mm)
     whole = p.facts.divisible(p.loop(found.along).extent, mm.group)
     if mm.group > 1:
         p = p.split(found.along, mm.group, tail="clip")
     p = p.decompose_reduction(anchor, found.position)
     return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+
+
+def _in_vectors(p: Program, columns: LoopRef, mm: MatmulIntrinsic) -> Program:
+    """Columns of a panel in whole vectors; what is left of them in shorter ones."""
+    left = mm.columns % mm.lanes
+    points, at = [], mm.columns - left
+    while left:
+        points += [at] if at else []
+        at += 1 << left.bit_length() - 1
+        left = mm.columns - at
+    if points:
+        p = p.loop_partition(columns, *points)
+    parts = [columns, *map(LoopRef, p.made)] if points else [columns]
+    for part in parts:
+        lanes = part
+        if p.loop(part).extent.value > mm.lanes:
+            p = p.split(part, mm.lanes)
+            several, lane = p.made
+            p, lanes = p.unroll(several), LoopRef(lane)
+        p = p.vectorize(lanes)
+    return p
 
 
 def _shared(

@@ -1,0 +1,98 @@
+"""Weights with few columns, or as many as fill no panel of the usual width, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant.codegen.build import target_factors
+from pliant.codegen.llvm.target import target
+from pliant.lower.panel_width import panel_width
+from tests.compiled.torch_cases import tensor
+
+ROWS = (0, 1, 2, 9, 13, 29, 130)
+
+
+def check(module: nn.Module, shape: tuple[int, ...], precision: str | None = None) -> None:
+    """Within what rounding explains, at all numbers of rows, from one compilation."""
+    module.eval()
+    example = tensor(5, *shape)
+    f = pliant.compile(module, (example,), dynamic_shapes=({0: "n"},), precision=precision)
+    unit = {None: 2.0**-20, "bf16": 2.0**-7, "int8": 2.0**-5}[precision]
+    outputs = {n: f(tensor(n, *shape)) for n in ROWS}
+    exact = module.double()
+    for n, got in outputs.items():
+        with torch.no_grad():
+            want = exact(tensor(n, *shape).double())
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=unit * 8)
+    assert f.stats()["compiles"] == 1
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 16, 18, 20, 24, 40, 42])
+@pytest.mark.parametrize("depth", [32, 37])
+def test_columns(columns: int, depth: int) -> None:
+    check(nn.Sequential(nn.Linear(depth, columns), nn.ReLU6()), (depth,))
+
+
+@pytest.mark.parametrize("columns", [47, 48, 49, 65, 72, 80, 112])
+def test_several_panels(columns: int) -> None:
+    check(nn.Linear(24, columns), (24,))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@pytest.mark.parametrize("columns", [5, 8, 12, 24, 40, 48])
+@pytest.mark.parametrize("depth", [24, 35])
+def test_precisions(columns: int, depth: int, precision: str) -> None:
+    check(nn.Linear(depth, columns), (depth,), precision)
+
+
+@pytest.mark.parametrize("options", [
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": 3, "padding": 2, "dilation": 2, "bias": False},
+    {"kernel_size": 1, "stride": 2},
+    {"kernel_size": (1, 5), "padding": (0, 2)},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize(("channels", "filters"), [(24, 24), (33, 12), (16, 10)])
+def test_convolutions(channels: int, filters: int, options: dict[str, object]) -> None:
+    """Where windows leave the image, rows of zeros are read."""
+    conv = nn.Conv2d(channels, filters, **options)  # type: ignore[arg-type]
+    check(nn.Sequential(conv, nn.Hardswish()), (channels, 7, 9))
+
+
+@pytest.mark.parametrize("filters", [1, 3, 6])
+def test_transposed_convolutions(filters: int) -> None:
+    check(nn.ConvTranspose2d(24, filters, 2, stride=2), (24, 5, 6))
+
+
+def test_an_infinity_stays_in_its_row() -> None:
+    """What a panel holds beyond the reduction is not multiplied by it."""
+    linear = nn.Linear(35, 24).eval()
+    x = tensor(11, 35)
+    x[3, 34], x[7, 0] = float("inf"), float("nan")
+    f = pliant.compile(linear, (x,))
+    with torch.no_grad():
+        assert torch.equal(f(x).isfinite(), linear(x).isfinite())
+
+
+def test_same_bits_for_any_number_of_rows() -> None:
+    linear = nn.Linear(41, 24).eval()
+    x = tensor(31, 41)
+    f = pliant.compile(linear, (x,), dynamic_shapes=({0: "n"},), numerics="batch_invariant")
+    whole = f(x)
+    for n in (1, 2, 8, 10, 19):
+        assert torch.equal(f(x[:n]), whole[:n])
+
+
+def test_choice() -> None:
+    """What fills its last panel is best; where nothing is gained, panels are as wide as ever."""
+    wide = next(f for f in target_factors(target("x86-64-avx512")) if f.a.name == "f32")
+    chosen = {n: panel_width(wide, 32, n, 1, 96) for n in (4, 8, 12, 16, 24, 40, 48, 80, 144)}
+    assert chosen == {
+        4: (4, 8), 8: (8, 4), 12: (12, 4), 16: (16, 2), 24: (24, 2), 40: (40, 2), 48: (48, 1),
+        80: (80, 1), 144: (48, 1),
+    }  # fmt: skip
+    for n in (32, 64, 120, 384, 768, 1000, 3072):
+        assert panel_width(wide, 32, n, 1, 96) == (32, 1)
+    assert panel_width(wide, 32, 24, 9, 3)[1] == 1  # groups would be put together at every step
