@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
@@ -18,8 +18,9 @@ from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
-from pliant.ir.expr import Axis, Expr, Guard, Index, Load, Var
+from pliant.ir.expr import Axis, Binary, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
+from pliant.loop.rewrite import conjuncts
 from pliant.loop.stmt import (
     PREFETCH,
     STREAM,
@@ -46,6 +47,8 @@ from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
 Val = exprs.Val
+
+UNASKED: Final = 16  # lanes; masks of several registers take those that others need: measured
 
 
 @dataclass(frozen=True)
@@ -410,6 +413,12 @@ class Emitter:
     def _if(self, s: If) -> None:
         c = exprs.emit(self, s.cond)
         if c.lanes > 1:
+            alone = s.otherwise is None and self.mask is None and c.lanes <= UNASKED
+            if alone and self._holds_first(s.cond):
+                with self.masked(c.text):
+                    self.mask_is_nonempty = True
+                    self.statement(s.then)
+                return
             self._masked_branch(c.text, s.then)
             if s.otherwise is not None:
                 self._masked_branch(c.text, s.otherwise, negate=True)
@@ -427,6 +436,18 @@ class Emitter:
                     self.statement(body)
                 t.jump(done)
         t.start(done)
+
+    def _holds_first(self, cond: Expr) -> bool:
+        """Whether a condition on sizes is proved to hold in the first lane."""
+        for part in conjuncts(cond):
+            match part:
+                case Binary("lt", Index(a), Index(b)):
+                    a, b = (self.resolve(x).subs({self.lane_var: 0}) for x in (a, b))
+                    if not self.facts.lt(a, b):
+                        return False
+                case _:
+                    return False
+        return True
 
     def _masked_branch(self, condition: str, body: Stmt, *, negate: bool = False) -> None:
         """`body` for the lanes where the condition holds; skipped where there are none."""

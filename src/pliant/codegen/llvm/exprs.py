@@ -474,10 +474,12 @@ def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
 
 def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
     c = emit(e, cond)
+    if c.lanes == 1 and (chosen := memory.load_or(e, c, a, b)) is not None:
+        return chosen
     if not e.has_effects(a) and not e.has_effects(b):
         va, vb = emit(e, a), emit(e, b)
     elif c.lanes == 1:
-        return memory.load_or(e, c, a, b) or _branch(e, c, a, b)
+        return _branch(e, c, a, b)
     else:
         with e.masked(c.text):
             va = emit(e, a)

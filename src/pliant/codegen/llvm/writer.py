@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 Lines = list["str | Lines"]  # holes are lists of lines
+
+# Instructions of which a second one with the same operands gives nothing new.
+_PURE: Final = frozenset(
+    "add sub mul and or xor shl lshr ashr fadd fsub fmul icmp fcmp select bitcast trunc zext sext "
+    "getelementptr insertelement extractelement shufflevector".split()
+)
 
 
 @dataclass
@@ -39,6 +46,7 @@ class FunctionText:
         self._lines: Lines = []
         self._entry: list[str] = []  # allocas, in the entry block so that they are promoted
         self._nowhere: dict[str, str] = {}
+        self._known: dict[str, str] = {}  # instructions of this block that need not come twice
         self._count = 0
         self.block = "entry"
 
@@ -52,8 +60,9 @@ class FunctionText:
     def into(self, hole: Lines) -> Iterator[None]:
         """Instructions, and no blocks, go to the end of a hole."""
         here, self._lines = self._lines, hole
+        known, self._known = self._known, {}
         yield
-        self._lines = here
+        self._lines, self._known = here, known
 
     def name(self, hint: str = "v") -> str:
         self._count += 1
@@ -63,8 +72,14 @@ class FunctionText:
         self._lines.append(f"  {text}")
 
     def assign(self, text: str, hint: str = "v") -> str:
+        """The value of an instruction, which is written once in a block if that is enough."""
+        pure = text.split(" ", 1)[0] in _PURE
+        if pure and text in self._known:
+            return self._known[text]
         result = self.name(hint)
         self._lines.append(f"  {result} = {text}")
+        if pure:
+            self._known[text] = result
         return result
 
     def alloca(self, type_: str, align: int) -> str:
@@ -89,6 +104,7 @@ class FunctionText:
         """Begin a basic block."""
         self._lines.append(f"{label}:")
         self.block = label
+        self._known = {}
 
     def jump(self, label: str) -> None:
         self.line(f"br label %{label}")

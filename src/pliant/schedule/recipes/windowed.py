@@ -6,19 +6,22 @@
             what slides along the tile is the innermost of the window's loops; it, and those of the
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
 
-With channels innermost a tile is of columns; of images that come with their channels first it is of
-rows, and vectors lie along them. The tiles in the middle have no conditions, the whole blocks none
-on channels or columns; in those at the ends, where the window is partly outside, each vector is one
-of the image or of zeros. A tile at the end makes sums that are not stored, or, where what they
-read would not be there, those that are, one after another. For convolutions of one or few channels:
-where neighbours share no second operand (pools), `reduction` is as fast.
+With channels innermost a tile is of columns; it is of two rows, one vector wide, where the window
+moves by one, so that they share what they read, too. Of images that come with their channels first
+a tile is of rows, and vectors lie along them. The tiles in the middle have no conditions, the whole
+blocks none on channels or columns; in those at the ends, where the window is partly outside, each
+vector is one of the image or of zeros. A tile at the end makes sums that are not stored, or, where
+what they read would not be there, those that are, one after another. For convolutions of one or few
+channels: where neighbours share no second operand (pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import prod
 from typing import Final
 
-from pliant.ir.expr import Axis, index_names, loads_of
+from pliant.ir.expr import Axis, Index, index_names, loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
 from pliant.lower.few_channels import filters_of
@@ -29,10 +32,12 @@ from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, reduced_nest
 from pliant.sym.expr import Int, as_int, var
 
-TILE: Final = 4  # times WIDE accumulators: enough not to wait for sums, few enough to stay
-WIDE: Final = 2  # registers of a block
+TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums, few enough to stay
+WIDE: Final = 2  # registers of a block, in a tile of one row
+LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
+LARGEST_WINDOW: Final = 9  # and of one that two rows share: all that they read stays in registers
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
@@ -52,7 +57,7 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     apart = not any(inner.var in names and names & window for o in operands for names in o)
     if filters_of(tensor) == inner.var:
         return True
-    if apart and inner.extent.is_const and inner.extent.value < lanes * WIDE:
+    if apart and inner.extent.is_const and inner.extent.value < lanes:
         return False
     return any(all(tiled.var not in names for names in operand) for operand in operands)
 
@@ -69,34 +74,66 @@ def _slid(spec: Spec, tensor: Compute) -> Axis | None:
 def windowed_recipe(spec: Spec, lanes: int, sums: int) -> Program:
     """A schedule for a windowed reduction and the maps that follow it; at most so many vectors of
     `sums` stay in registers."""
+    if _shares_lines(spec):
+        with suppress(SchedulingError):  # what a last row alone would read may not be there
+            return _scheduled(spec, lanes, sums, LINES)
+    return _scheduled(spec, lanes, sums, 1)
+
+
+def _shares_lines(spec: Spec) -> bool:
+    """Whether a small window also slides along the dimension before the tiled one, one by one: what
+    a row reads, the next one reads too."""
+    tensor = spec.members[0][1]
+    assert isinstance(tensor, Compute)
+    slid, area = _slid(spec, tensor), prod(a.extent for a in tensor.reduce_axes)
+    small = as_int(area).is_const and as_int(area).value <= LARGEST_WINDOW
+    if not small or len(spec.order) < 4 or len(tensor.reduce_axes) < 2 or filters_of(tensor):
+        return False
+    line = tensor.axes[spec.order[-3]].var
+    others = {a.var for a in tensor.reduce_axes if a is not slid}
+    indices = [i for x in loads_of(tensor.body) for i in x.indices if isinstance(i, Index)]
+    along = [i.int_.linear(line) for i in indices if others & index_names(i)]
+    return any(at is not None and at[0] == 1 for at in along)
+
+
+def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
+    """In tiles of so many rows."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
     p, loops, work = reduced_nest(spec)
     *outer, tiled, inner = loops
-    extent = p.loop(inner).extent
-    work = work * p.loop(tiled).extent * extent
-    registers = 1 if extent.is_const and extent.value <= lanes else WIDE
-    columns = p.loop(tiled).extent
+    extent, columns = p.loop(inner).extent, p.loop(tiled).extent
+    work = work * columns * extent
+    registers = 1 if height > 1 or (extent.is_const and extent.value <= lanes) else WIDE
     usual = min(SHARED, sums // WIDE) if filters_of(tensor) else TILE
-    p = p.split(tiled, _height(columns, usual, usual * WIDE // registers))
+    p = p.split(tiled, _width(columns, usual, usual * WIDE // (registers * height)))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
     p = p.split(inner, registers * lanes)
     blocks, lane = p.made
-    p = p.reorder(tiles, blocks, row, lane)
+    tile = [row, lane]
+    if height > 1:
+        p = p.split(outer[-1], height)
+        outer[-1], line = p.made
+        tile = [line, *tile]
+        work = work * height
+    p = p.reorder(tiles, blocks, *tile)
     p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
+    if height > 1 and p.block(anchor).where is not None:
+        first, update, *_ = _blocks(p, tiles)
+        p = p.pad_block(first, update, along=outer[-1])
     if p.loop(tiles).extent is not whole:
         p = _last_tile(p, tiles, whole, len(tensor.reduce_axes))
     p, parts = _inner(p, tiles)
     for part in parts:
-        p = _in_registers(p, part)
+        p = _in_registers(p, part, len(tile))
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
     return p.parallel(outer[0], grain=grain(work))
 
 
-def _height(extent: Int, usual: int, most: int) -> int:
+def _width(extent: Int, usual: int, most: int) -> int:
     """Of a tile: what leaves no rest, where that is known."""
     whole = [n for n in range(TILE, most + 1) if extent.is_const and extent.value % n == 0]
     return max(whole, default=usual)
@@ -144,16 +181,20 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
     return p, [loop, *map(str, p.made)]
 
 
-def _in_registers(p: Program, tiles: str) -> Program:
-    """Each tile of sums at once; whole blocks, then one more under a mask."""
+def _in_registers(p: Program, tiles: str, rank: int) -> Program:
+    """Each tile of sums, of so many loops, at once; whole blocks, then one more under a mask."""
     first, update, *_ = _blocks(p, tiles)
-    p, _ = _inner(p, p.loops(first)[-3])
+    p, _ = _inner(p, p.loops(first)[-1 - rank])
     depth = len(p.loops(update))
     for block in _blocks(p, tiles):
-        *_, slid, column, lane = p.loops(block)
-        p = p.vectorize(lane).unroll(column)
+        *around, lane = p.loops(block)
+        window = len(around) - rank + 1  # loops of it that slide along the tile are above this
+        unrolled = around[window:]
         if len(p.loops(block)) == depth:
-            p = p.unroll(slid)
+            unrolled = around[window - rank + 1 :]
+        p = p.vectorize(lane)
+        for loop in reversed(unrolled):
+            p = p.unroll(loop)
     return p
 
 
