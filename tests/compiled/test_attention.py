@@ -154,6 +154,36 @@ def test_shared_heads(shared: int) -> None:
     check(slopes, make)
 
 
+@pytest.mark.parametrize("target", [None, "x86-64-avx512", "x86-64-avx2"])
+def test_bf16(target: str | None) -> None:
+    """Factors in pairs: of depths and numbers of keys that are odd, under masks, with shared heads,
+    with weights that are no softmax. The weights are bf16, what they are made of stays f32."""
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    def unscaled(q: Any, k: Any, v: Any) -> Any:
+        x = q @ k.transpose(-1, -2)
+        return torch.exp(x - x.amax(-1, keepdim=True)) @ v / k.shape[2]
+
+    def linear(q: Any, k: Any, v: Any) -> Any:
+        return torch.relu(q @ k.transpose(-1, -2) / k.shape[2]) @ v
+
+    def shared(b: int, s: int, t: int) -> Args:
+        return operands(b, s, t, heads=4, shared=2)
+
+    def of_depths(keys: int, values: int) -> Callable[[int, int, int], Args]:
+        return lambda *n: operands(*n, keys=keys, values=values)
+
+    options: Any = {"precision": "bf16", "tolerance": 0.06} | ({"target": target} if target else {})
+    for keys, values in ((24, 40), (7, 31), (64, 33)):
+        check(attend, of_depths(keys, values), **options)
+    keys = [n for n in SIZES if n[2]]
+    check(causal, shared, sizes=[*keys, (1, 70, 300)], **options)
+    check(unscaled, operands, sizes=keys, **options)
+    check(linear, operands, sizes=keys, **options)
+
+
 def test_one_head() -> None:
     """A head that is one keeps its dimension."""
 

@@ -99,8 +99,6 @@ def _attention(
         raise _ApartError("columns have several dimensions")
     if not (one.m and one.n and two.m and two.n):
         raise _ApartError("there is but one row or column")
-    if one.group > 1 or two.group > 1:
-        raise _ApartError("factors are multiplied in groups")
     if one.gather and not isinstance(one.a_side, Load):
         raise _ApartError("the rows of its first operand are made when they are copied")
     keys = next(a.extent for a in scores.axes if a.var == one.n[0])
@@ -140,8 +138,10 @@ def _between(
 
 
 def _check_kept(s: Stages, between: list[str], shape: tuple[Int, ...], weights: str) -> None:
-    """Of what has columns and needs its row's reductions, only the last product's operand is kept;
-    the rest is computed where it is read, which must be cheap."""
+    """Of what has columns and needs its row's reductions, only the last product's operand is kept,
+    and what it is made of where that has another type, in the place of the scores; the rest is
+    computed where it is read, which must be cheap."""
+    kept = {weights}
     late = set[str]()
     read = [x for name in between for x in s.stages[name].inputs]
     for name in between:
@@ -152,7 +152,9 @@ def _check_kept(s: Stages, between: list[str], shape: tuple[Int, ...], weights: 
         late.add(name)
         wide = not tensor.reduce_axes and tensor.shape == shape
         if wide and name != weights and read.count(name) > 1 and cost_of(tensor.body) >= DEAR:
-            raise _ApartError(f"{name} between them would have to be kept too")
+            if len(kept) > 1 or tensor.dtype is s.types[weights].dtype:
+                raise _ApartError(f"{name} between them would have to be kept too")
+            kept.add(name)
 
 
 def _has_columns(

@@ -7,6 +7,7 @@
         x[block, keys] = scale, mask, … (tile)                   in the second-level cache
       for each row of the block:
         max, exponentials in place, their sum                    the passes of a row recipe
+        of narrow factors: the weights, beside them
       for each panel of values, for each tile of the block:
         tile[rows, 32] = micro-kernel(x, panel)
         output = epilogue(tile)                                  divided by the sums
@@ -83,10 +84,10 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     for name in (*reversed(parts.rows), scores):
         p = p.compute_at(name, block)
         loops[name] = p.made
-    for name in dict.fromkeys((parts.weights, parts.scores)):
+    for name in dict.fromkeys((parts.kept, parts.scores)):
         p = p.shrink_buffer(name)
-    if parts.scores != parts.weights:
-        p = p.store_in(parts.scores, parts.weights)
+    if parts.scores != parts.kept:
+        p = p.store_in(parts.scores, parts.kept)
     of_scores, keys = loops[scores]
     p, upper = _tiles(p, of_scores, keys, height, mm)
     p = p.reorder(upper.panel, upper.tile, upper.row, upper.column)
@@ -96,6 +97,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = p.shrink_buffer(one.product)
     if parts.rows:
         p, row = _merged(p, [loops[name][0] for name in parts.rows])
+        if parts.weights != parts.kept:
+            p = p.shrink_buffer(parts.weights)
         over = {n: LoopRef(loops[n][1]) for n in parts.rows if len(loops[n]) > 1}
         p, _ = passes(p, group, over, lanes)
         for name in p.allocated:
@@ -113,10 +116,16 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     for loop in batch:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, block)
-    p = p.decompose_reduction(first, above.position)
-    p = p.tensorize(row_of_first, mm.named(missing=above.missing, whole=True))
-    p = p.decompose_reduction(last, below.position)
-    return p.tensorize(lower.row, mm.named(missing=below.missing, whole=True))
+    p = _tensorized(p, first, above, row_of_first, mm)
+    return _tensorized(p, last, below, lower.row, mm)
+
+
+def _tensorized(p: Program, name: str, of: Rows, row: str, mm: MatmulIntrinsic) -> Program:
+    whole = p.facts.divisible(p.loop(of.along).extent, mm.group)
+    if mm.group > 1:
+        p = p.split(of.along, mm.group, tail="clip")
+    p = p.decompose_reduction(name, of.position)
+    return p.tensorize(row, mm.named(missing=of.missing, whole=whole))
 
 
 def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, Int, Int]:
@@ -166,6 +175,9 @@ class _Parts:
             )
         )  # fmt: skip
         again = [n for n in late if group.over_space(n) and n not in group.kept]
+        # What lies where the scores did: what is kept of their type, if anything is.
+        alike = [n for n in group.kept if tensors[n].dtype is tensors[self.scores].dtype]
+        self.kept = alike[0] if alike else self.scores
         self.inlined = [*(n for n in early if n != self.scores), *again]
         self.rows = [n for n in group.in_passes() if n not in again]
         self.order = [self.first, *early, *group.in_passes(), self.last, *self.epilogue]
@@ -186,7 +198,7 @@ def _arranged(p: Program, spec: Spec, name: str, mm: MatmulIntrinsic) -> tuple[P
         for a, i in zip((*tensor.axes, *tensor.reduce_axes), p.block(name).iters, strict=True)
     }
     return arrange(
-        p, name, tile_product(mm.columns, mm.a), plan.groups(names),
+        p, name, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
         [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
     )  # fmt: skip
 
