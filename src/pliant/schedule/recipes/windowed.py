@@ -182,18 +182,16 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
 
 
 def _in_registers(p: Program, tiles: str, rank: int) -> Program:
-    """Each tile of sums, of so many loops, at once; whole blocks, then one more under a mask."""
+    """Each tile of sums, of so many loops, at once; whole blocks, then one more under a mask. Above
+    a tile's loops are those of the window that slide along it."""
     first, update, *_ = _blocks(p, tiles)
     p, _ = _inner(p, p.loops(first)[-1 - rank])
     depth = len(p.loops(update))
     for block in _blocks(p, tiles):
-        *around, lane = p.loops(block)
-        window = len(around) - rank + 1  # loops of it that slide along the tile are above this
-        unrolled = around[window:]
-        if len(p.loops(block)) == depth:
-            unrolled = around[window - rank + 1 :]
-        p = p.vectorize(lane)
-        for loop in reversed(unrolled):
+        loops = p.loops(block)
+        slid = rank - 1 if len(loops) == depth else 0
+        p = p.vectorize(loops[-1])
+        for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
     return p
 
