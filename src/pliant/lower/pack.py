@@ -140,8 +140,7 @@ def pack_contractions(
 ) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name. `factors`
     are the types that the target multiplies, preferred ones first, usually by panels of so many
-    `columns`. `gaps` gets those of values
-    whose rows had better not lie where they are."""
+    `columns`. `gaps` gets those of values whose rows had better not lie where they are."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}

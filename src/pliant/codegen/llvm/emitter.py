@@ -414,12 +414,8 @@ class Emitter:
         c = exprs.emit(self, s.cond)
         if c.lanes > 1:
             alone = s.otherwise is None and self.mask is None and c.lanes <= UNASKED
-            if alone and self._holds_first(s.cond):
-                with self.masked(c.text):
-                    self.mask_is_nonempty = True
-                    self.statement(s.then)
-                return
-            self._masked_branch(c.text, s.then)
+            some = alone and self._holds_first(s.cond)
+            self._masked_branch(c.text, s.then, some=some)
             if s.otherwise is not None:
                 self._masked_branch(c.text, s.otherwise, negate=True)
             return
@@ -449,17 +445,23 @@ class Emitter:
                     return False
         return True
 
-    def _masked_branch(self, condition: str, body: Stmt, *, negate: bool = False) -> None:
-        """`body` for the lanes where the condition holds; skipped where there are none."""
+    def _masked_branch(
+        self, condition: str, body: Stmt, *, negate: bool = False, some: bool = False
+    ) -> None:
+        """`body` for the lanes where the condition holds; skipped where there are none, unless it
+        is known that there are `some`."""
         t = self.text
         with self.masked(condition, negate=negate):
-            some, done = t.label("some"), t.label("done")
-            t.branch(self.any_active(), some, done)
-            t.start(some)
+            done = ""
+            if not some:
+                here, done = t.label("some"), t.label("done")
+                t.branch(self.any_active(), here, done)
+                t.start(here)
             self.mask_is_nonempty = True
             self.statement(body)
-            t.jump(done)
-            t.start(done)
+            if done:
+                t.jump(done)
+                t.start(done)
 
     def _while(self, s: While) -> None:
         t = self.text

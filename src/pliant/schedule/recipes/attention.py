@@ -33,7 +33,7 @@ from pliant.schedule.arrange import Arranged, Rows, arrange, rows_apart, rows_by
 from pliant.schedule.loop_partition import live_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
 from pliant.schedule.recipes.start import start
@@ -116,16 +116,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     for loop in batch:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, block)
-    p = _tensorized(p, first, above, row_of_first, mm)
-    return _tensorized(p, last, below, lower.row, mm)
-
-
-def _tensorized(p: Program, name: str, of: Rows, row: str, mm: MatmulIntrinsic) -> Program:
-    whole = p.facts.divisible(p.loop(of.along).extent, mm.group)
-    if mm.group > 1:
-        p = p.split(of.along, mm.group, tail="clip")
-    p = p.decompose_reduction(name, of.position)
-    return p.tensorize(row, mm.named(missing=of.missing, whole=whole))
+    p = by_micro_kernel(p, first, above, row_of_first, mm)
+    return by_micro_kernel(p, last, below, lower.row, mm)
 
 
 def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, Int, Int]:

@@ -23,7 +23,7 @@ from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
 from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
@@ -115,31 +115,22 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
     for name in outputs if wide else ():  # one column has no loop
         p = _in_vectors(p, p.loops(name)[-1], mm)
-    whole = p.facts.divisible(p.loop(found.along).extent, mm.group)
-    if mm.group > 1:
-        p = p.split(found.along, mm.group, tail="clip")
-    p = p.decompose_reduction(anchor, found.position)
-    return p.tensorize(row, mm.named(missing=found.missing, whole=whole))
+    return by_micro_kernel(p, anchor, found, row, mm)
 
 
 def _in_vectors(p: Program, columns: LoopRef, mm: MatmulIntrinsic) -> Program:
     """Columns of a panel in whole vectors; what is left of them in shorter ones."""
-    left = mm.columns % mm.lanes
-    points, at = [], mm.columns - left
-    while left:
-        points += [at] if at else []
-        at += 1 << left.bit_length() - 1
-        left = mm.columns - at
-    if points:
+    ends = {mm.columns >> bit << bit for bit in range(mm.lanes.bit_length())}
+    parts = [columns]
+    if points := sorted(ends - {0, mm.columns}):
         p = p.loop_partition(columns, *points)
-    parts = [columns, *map(LoopRef, p.made)] if points else [columns]
+        parts += map(LoopRef, p.made)
     for part in parts:
-        lanes = part
         if p.loop(part).extent.value > mm.lanes:
             p = p.split(part, mm.lanes)
-            several, lane = p.made
-            p, lanes = p.unroll(several), LoopRef(lane)
-        p = p.vectorize(lanes)
+            several, part = map(LoopRef, p.made)
+            p = p.unroll(several)
+        p = p.vectorize(part)
     return p
 
 

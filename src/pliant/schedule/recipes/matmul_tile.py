@@ -24,7 +24,9 @@ from typing import Final
 from pliant.base.dtypes import DType, f32, i64
 from pliant.ir.expr import Expr, Index, Load, Select, as_expr, const
 from pliant.loop.stmt import Buffer, Function, Store, buffer, for_, seq
+from pliant.schedule.arrange import Rows
 from pliant.schedule.intrinsic import Intrinsic
+from pliant.schedule.program import Program
 from pliant.sym.expr import Int, IntLike, ceildiv, minimum, var
 
 ENDLESS: Final = 1 << 60  # elements of `a`: it reaches as far as the table says
@@ -107,3 +109,13 @@ class MatmulIntrinsic:
         buffers: tuple[Buffer, ...] = (a, at, other, b, c) if missing else (a, at, b, c)
         body = for_([("i", m), ("j", self.columns)], tile)
         return Function(self.symbol, buffers, ("m", "P", size, "ldc"), body)
+
+
+def by_micro_kernel(p: Program, block: str, of: Rows, row: str, mm: MatmulIntrinsic) -> Program:
+    """The block, the rows of whose first operand were found, calls the micro-kernel; `row` is the
+    loop over the rows of a tile."""
+    whole = p.facts.divisible(p.loop(of.along).extent, mm.group)
+    if mm.group > 1:
+        p = p.split(of.along, mm.group, tail="clip")
+    p = p.decompose_reduction(block, of.position)
+    return p.tensorize(row, mm.named(missing=of.missing, whole=whole))

@@ -85,9 +85,10 @@ def _shares_lines(spec: Spec) -> bool:
     a row reads, the next one reads too."""
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
-    slid, area = _slid(spec, tensor), prod(a.extent for a in tensor.reduce_axes)
-    small = as_int(area).is_const and as_int(area).value <= LARGEST_WINDOW
-    if not small or len(spec.order) < 4 or len(tensor.reduce_axes) < 2 or filters_of(tensor):
+    slid = _slid(spec, tensor)
+    area = prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
+    small = area.is_const and area.value <= LARGEST_WINDOW
+    if not small or len(spec.order) < 4 or filters_of(tensor):
         return False
     line = tensor.axes[spec.order[-3]].var
     others = {a.var for a in tensor.reduce_axes if a is not slid}
