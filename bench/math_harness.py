@@ -40,10 +40,11 @@ def loop_text(name: str, dtype: DType, lanes: int, features: frozenset[str]) -> 
     element = "float" if dtype is f32 else "double"
     vector = element if lanes == 1 else f"<{lanes} x {element}>"
     align = dtype.bytes
-    arguments = [f"{vector} %v{p}" for p in "xy"[: MATH_FUNCTIONS[name]]]
+    given = "xy"[: MATH_FUNCTIONS.get(name, 1)]  # variants of functions are of one argument
+    arguments = [f"{vector} %v{p}" for p in given]
     loads = [
         line
-        for p in "xy"[: MATH_FUNCTIONS[name]]
+        for p in given
         for line in (
             f"  %a{p} = getelementptr {element}, ptr %{p}, i64 %i",
             f"  %v{p} = load {vector}, ptr %a{p}, align {align}",

@@ -174,6 +174,7 @@ def erf_curvature_weight(t: mpf) -> mpf:
     return max((t + 3) * erf_weight(t + 3), mpf("1e-7"))
 
 
+HALF = mpf("0.50001")
 HALF_LN2 = mp.log(2) / 2 * mpf("1.0001")
 ROOT_LOW, ROOT_HIGH = mp.sqrt(0.5) - 1 - mpf("1e-6"), mp.sqrt(2) - 1 + mpf("1e-6")
 S_MAX = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1) * mpf("1.0001")
@@ -209,10 +210,9 @@ def expm1_fit(name: str, count: int, bits: int) -> Fit:
     )
 
 
-def exp2_fit(name: str, count: int, bits: int) -> Fit:
-    """2^r = 1 + r P(r)."""
-    half = mpf("0.50001")
-    return Fit(name, lambda r: (2**r - 1) / r, lambda r: r / 2**r, -half, half, count, bits)
+def exp2_fit(name: str, count: int, bits: int, high: mpf = HALF) -> Fit:
+    """2^r = 1 + r P(r) for |r| <= high."""
+    return Fit(name, lambda r: (2**r - 1) / r, lambda r: r / 2**r, -high, high, count, bits)
 
 
 def odd_fit(name: str, f: Fn, high: mpf, count: int, bits: int) -> Fit:
@@ -271,6 +271,7 @@ FITS = (
     expm1_fit("EXPM1_F32", 5, 24),
     expm1_fit("EXPM1_F64", 11, 53),
     exp2_fit("EXP2_F32", 6, 24),
+    exp2_fit("EXP2_THIRTY_SECOND_F32", 2, 24, HALF / 32),
     exp2_fit("EXP2_F64", 11, 53),
     exp2_fit("EXP2_MEDIUM", 6, 53),
     log_fit("LOG_F32", 8, 24),

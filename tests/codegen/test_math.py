@@ -110,6 +110,19 @@ def test_f32_within_two_ulps(name: str) -> None:
     check(got, want, arguments, 2.0)
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_exp_of_a_difference(lanes: int) -> None:
+    """No more error than the difference itself has after it was rounded: |x| / 4 ulp."""
+    x = f32_points("exp")
+    got = runner("exp_of_difference", f32, lanes)(x)
+    with np.errstate(all="ignore"):
+        want = np.exp(x.astype(np.float64))
+    bound = 2.0 + np.where(np.abs(x) < 128, np.abs(x), 0.0) / 4
+    error = ulp_error(got, want)
+    i = int(np.argmax(error - bound))
+    assert error[i] <= bound[i], f"{error[i]} ulp at {x[i]}: {got[i]} instead of {want[i]}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_f32_bits_do_not_depend_on_the_width(name: str) -> None:
     arguments = tuple(a[::7] for a in f32_arguments(name))
@@ -224,6 +237,10 @@ def test_f64_special_values_and_widths(name: str) -> None:
         ("exp", math.inf, math.inf),
         ("exp", 3e38, math.inf),
         ("exp", -3e38, 0.0),
+        ("exp_of_difference", 0.0, 1.0),
+        ("exp_of_difference", -math.inf, 0.0),
+        ("exp_of_difference", -3e38, 0.0),
+        ("exp_of_difference", 3e38, math.inf),
         ("exp2", 10.0, 1024.0),
         ("log2", 8.0, 3.0),
         ("log2", 2.0**-149, -149.0),

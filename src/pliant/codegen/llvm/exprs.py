@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, f32, i32, i64
-from pliant.base.errors import UnsupportedError
 from pliant.codegen.llvm import ints, memory, narrow
-from pliant.codegen.llvm.math.library import MATH_FUNCTIONS, MathFunction, math_function
+from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
 from pliant.ir.expr import (
@@ -96,6 +95,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return e.variable(name, dtype)
         case Load():
             return memory.load(e, x)
+        case Unary("exp", Binary("sub") as a) if x.dtype is f32:
+            return call_math(e, "exp_of_difference", emit(e, a))
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):
@@ -193,8 +194,6 @@ def _llvm(e: Emitter, name: str, v: Val) -> Val:
 
 def call_math(e: Emitter, name: str, *args: Val) -> Val:
     """Call one of our elementary functions, defining it in this module on first use."""
-    if name not in MATH_FUNCTIONS:
-        raise UnsupportedError(f"no function {name!r}")
     dtype, lanes = args[0].dtype, args[0].lanes
     fn = math_function(name, dtype, lanes, e.options.features)
     _define(e, fn)

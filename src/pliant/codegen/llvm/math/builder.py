@@ -302,15 +302,19 @@ class Builder:
         return self.emit(f"call {vector} {name}({arguments})", a.kind)
 
     def entry_of(self, index: Value, table: tuple[float, ...]) -> Value:
+        """By the instruction for one or for two registers full of entries."""
         assert self.has_tables
-        assert len(table) == self.lanes
+        assert len(table) in (self.lanes, 2 * self.lanes)
         vector, indices = self.type("float"), self.type(index.kind)
-        name = f"@llvm.x86.avx512.permvar.sf.{self.lanes * self.format.bits}"
-        self.declares[f"declare {vector} {name}({vector}, {indices})"] = None
-        entries = ", ".join(f"float {_literal('float', t)}" for t in table)
-        return self.emit(
-            f"call {vector} {name}({vector} <{entries}>, {indices} {index.text})", "float"
-        )
+        entries = [f"float {_literal('float', t)}" for t in table]
+        halves = [entries[k : k + self.lanes] for k in range(0, len(entries), self.lanes)]
+        values = [(vector, f"<{', '.join(half)}>") for half in halves]
+        values.insert(1, (indices, index.text))
+        kind = "permvar.sf" if len(halves) == 1 else "vpermi2var.ps"
+        name = f"@llvm.x86.avx512.{kind}.{self.lanes * self.format.bits}"
+        self.declares[f"declare {vector} {name}({', '.join(t for t, _ in values)})"] = None
+        arguments = ", ".join(f"{t} {text}" for t, text in values)
+        return self.emit(f"call {vector} {name}({arguments})", "float")
 
     def nearest_zero(self, a: Value, limit: float) -> Value:
         assert self.has_tables

@@ -48,6 +48,10 @@ EXP2_F32: Final = (  # worst weighted error 2^-28.2
     float.fromhex("0x1.5f07160000000p-10"),
     float.fromhex("0x1.41bd940000000p-13"),
 )
+EXP2_THIRTY_SECOND_F32: Final = (  # worst weighted error 2^-24.2
+    float.fromhex("0x1.62e5840000000p-1"),
+    float.fromhex("0x1.ebfbde0000000p-3"),
+)
 EXP2_F64: Final = (  # worst weighted error 2^-57.8
     float.fromhex("0x1.62e42fefa39efp-1"),
     float.fromhex("0x1.ebfbdff82c59cp-3"),

@@ -64,6 +64,9 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Name of every function -> number of its arguments."""
 
+_OF_ROUNDED: Final[dict[str, Unary]] = {"exp_of_difference": exp.exp_of_difference}
+# as accurate as their arguments, which are results of other operations; not two ulp of these
+
 
 @cache
 def math_function(
@@ -71,13 +74,15 @@ def math_function(
 ) -> MathFunction:
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
     processors with these features. The bits of its results do not depend on them, but the last
-    ones of exp in f32 do, where AVX-512's registers are full."""
-    if name not in MATH_FUNCTIONS:
+    ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
+    was rounded by a subtraction."""
+    unary = (_UNARY | _OF_ROUNDED).get(name)
+    if not unary and name not in _BINARY:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
     symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
-    b = Builder(symbol, dtype, lanes, MATH_FUNCTIONS[name], features)
-    result = _UNARY[name](b, *b.params) if name in _UNARY else _BINARY[name](b, *b.params)
+    b = Builder(symbol, dtype, lanes, 1 if unary else 2, features)
+    result = unary(b, *b.params) if unary else _BINARY[name](b, *b.params)
     requires = (_huge_reduction(dtype, lanes),) if b.requires else ()
     return MathFunction(symbol, b.define(result), tuple(b.declares), requires)
 
