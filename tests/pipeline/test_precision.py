@@ -99,3 +99,34 @@ def test_other_words(word: str) -> None:
         f"precision={word!r} is not available; there are: None (as the model says), 'bf16', 'int8'"
     )
     assert str(caught.value) == said
+
+
+def test_values_that_are_multiplied_few_times_stay() -> None:
+    """Scores of 8 queries are multiplied as they are, those of any number of queries are not."""
+
+    class Scores(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            return q @ k.transpose(-1, -2)
+
+    q, k = torch.randn(2, 8, 40), torch.randn(2, 50, 40)
+    want = q @ k.transpose(-1, -2)
+    few = pliant.compile(Scores(), (q, k), dynamic_shapes=({}, {1: "n"}), precision="bf16")
+    said = "matmul stays f32: values are multiplied 6.7 times each, too few to convert them"
+    assert said in few.explain()
+    assert (few(q, k) - want).norm() <= 1e-6 * want.norm()
+    many = pliant.compile(Scores(), (q, k), dynamic_shapes=({1: "m"}, {1: "n"}), precision="bf16")
+    assert "stays f32" not in many.explain()
+    assert 1e-4 * want.norm() <= (many(q, k) - want).norm() <= 1e-2 * want.norm()
+
+
+def test_attention_of_which_one_product_stays() -> None:
+    """Values that are narrower than keys: the scores are of bf16, what they weigh is not."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 70, 16), torch.randn(2, 70, 16), torch.randn(2, 70, 4)
+    shapes = tuple({0: "b", 1: "s"} for _ in range(3))
+    f = pliant.compile(Attention(), (q, k, v), dynamic_shapes=shapes, precision="bf16")
+    assert "the products have factors of other types" in f.explain()
+    for b, s in ((1, 1), (2, 33), (1, 130)):
+        q, k, v = torch.randn(b, s, 16), torch.randn(b, s, 16), torch.randn(b, s, 4)
+        want = Attention()(q.double(), k.double(), v.double())
+        assert (f(q, k, v) - want).norm() <= 0.02 * want.norm()

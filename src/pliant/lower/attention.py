@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pliant.base.dtypes import DType
 from pliant.ir.expr import Expr, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import DEAR, ROW_COMBINERS, bare_name, classify, cost_of
@@ -95,6 +96,8 @@ def _attention(
     one, two = plans[first], plans[last]
     scores, operand = s.stages[first].tensor, operand_of(two)
     assert operand is not None and isinstance(scores, Compute)
+    if _factors(s, one) != _factors(s, two):
+        raise _ApartError("the products have factors of other types")
     if max(len(one.n), len(two.n)) > 1 or two.positions:
         raise _ApartError("columns have several dimensions")
     if not (one.m and one.n and two.m and two.n):
@@ -116,6 +119,11 @@ def _attention(
     _check_kept(s, between, scores.shape, operand.source.name)
     rows = tuple(n for d, n in enumerate(names) if d != column)
     return Attention((first, *between, last), rows)
+
+
+def _factors(s: Stages, plan: Plan) -> tuple[DType, DType, int]:
+    """What a product multiplies: one micro-kernel serves both."""
+    return plan.a_side.dtype, s.types[plan.packed].dtype, plan.group
 
 
 def _between(

@@ -6,19 +6,25 @@
 
 What depends on weights alone is converted when the model is compiled; the cast of a view is a view
 of the cast, so that it joins the kernel that computes the values, which then stores half the bytes.
+Products of two values that multiply each few times stay as they are: elements would take longer to
+be converted and laid out in pairs than to be multiplied.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from pliant.base.dtypes import bf16, f32
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
+from pliant.ir.einsum import names_in
 from pliant.ir.expr import Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute
 from pliant.opt.narrowing import Narrowing, placeholders
+
+FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
 
 
 class Bf16Products(Narrowing):
@@ -40,8 +46,12 @@ class Bf16Products(Narrowing):
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
         memo: dict[Node, Any],
-    ) -> Compute:  # fmt: skip
+    ) -> Compute | str:  # fmt: skip
         """`tensor` with these factors in bf16."""
+        if not any(self.is_constant(load) for load in loads):
+            times = _multiplications(tensor, loads)
+            if times < FEW:
+                return f"values are multiplied {times:.2g} times each, too few to convert them"
         table = dict(memo)
         narrowed: set[Node] = set()
         for source in dict.fromkeys(load.source for load in loads):
@@ -57,6 +67,9 @@ class Bf16Products(Narrowing):
             return node.cast(f32) if isinstance(node, Load) and node.source in narrowed else node
 
         return tensor.replace(body=transform(tensor.body, widened, table))
+
+    def is_constant(self, load: Load) -> bool:
+        return isinstance(load.source, Input) and load.source.name in self.constant
 
     def in_bf16(self, value: Value) -> Value:
         """The value in bf16, as near to where it is computed as views allow."""
@@ -77,6 +90,19 @@ class Bf16Products(Narrowing):
 
     def convert(self, wide: Value, made: Tensor, read: Value, op: str, spans: Any) -> None:
         self.narrow[wide.name] = self.bind(f"{wide.name}_bf16", made, {read.name: read}, op, spans)
+
+
+def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:
+    """How many a matrix product does for each element of its factors and its result, where sizes
+    that are not known are large: 1 / (1/M + 1/N + 1/K). Both products of attention do as many."""
+    left, right = (names_in(load) for load in loads)
+    sides = (left - right, right - left, left & right & {a.var for a in tensor.reduce_axes})
+    less = 0.0
+    for side in sides:
+        extents = [a.extent for a in (*tensor.axes, *tensor.reduce_axes) if a.var in side]
+        if all(x.is_const for x in extents):
+            less += 1 / max(1, math.prod(x.value for x in extents))
+    return 1 / less if less else math.inf
 
 
 def _cast(tensor: Tensor) -> Compute:

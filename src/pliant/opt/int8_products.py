@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pliant.base.dtypes import DType, f32, i8, i32, u8
-from pliant.graph.function import Binding, Function, Value
+from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.einsum import split_guard
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, Select, Unary, const
@@ -72,14 +72,7 @@ class Int8Products(Narrowing):
 
     def __init__(self, function: Function, operators: Operators) -> None:
         super().__init__(function, operators)
-        self.constant = {v.name for v, _ in function.weights}
         self.quantised: dict[tuple[str, tuple[int, ...], DType], _Quantised] = {}
-
-    def seen(self, binding: Binding, tensors: tuple[Tensor, ...], values: dict[str, Value]) -> None:
-        """Remembers what follows from weights alone."""
-        fixed = not any(d.names for v in binding.outputs for d in v.shape)
-        if values and fixed and all(n in self.constant for n in values):
-            self.constant |= {v.name for v in binding.outputs}
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],

@@ -1,7 +1,8 @@
 """Loads, stores and addresses.
 
 Along the vectorized loop an access is uniform, contiguous, contiguous but for a few that nobody
-wants, or a gather/scatter, told from the coefficient of the loop variable in the element's offset.
+wants, or a gather/scatter, told from the coefficient of the loop variable in the element's offset;
+or it is of a few pieces (`pieces`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import exprs, ints, past
+from pliant.codegen.llvm import exprs, ints, past, pieces
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Const, Expr, Index, Load
 from pliant.loop import stmt as loop
@@ -40,6 +41,9 @@ def load(e: Emitter, x: Load) -> Val:
     if strided is not None:
         first, step = strided
         return _load_strided(e, buffer, _address(e, place.pointer, first, buffer.dtype), step)
+    in_pieces = _in_pieces(e, x, place.pointer)
+    if in_pieces is not None:
+        return in_pieces
     offset, stride = offset_of(e, buffer, x.indices)
     if stride == 0:
         return _uniform_load(e, buffer, place.pointer, offset)
@@ -254,6 +258,39 @@ def _strided(
     return ints.emit_uniform(e, split[1]), split[0].value
 
 
+def _in_pieces(e: Emitter, x: Load, pointer: str) -> Val | None:
+    """A vector of few pieces; under a mask where all lanes are active, else it is gathered."""
+    buffer: Buffer | Flat = x.source
+    if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
+        return None
+    offset = e.resolve(_affine(buffer, x.indices))
+    found = pieces.pieces_of(e, offset)
+    if found is None:
+        return None
+    t, dtype, lanes = e.text, buffer.dtype, e.lanes
+    kind = vector_type(memory_type(dtype), lanes)
+    how = pointer, memory_type(dtype), dtype.bytes, found
+    if e.mask is None:
+        return _from_memory(e, pieces.load_pieces(e, *how), dtype, lanes)
+    flag = vector_type("i1", lanes)
+    every = t.intrinsic(f"llvm.vector.reduce.and.v{lanes}i1", "i1", [(flag, e.mask)])
+    labels = t.label("pieces"), t.label("gather"), t.label("join")
+    arms: list[tuple[str, str]] = []
+    t.branch(every, *labels[:2])
+    for label in labels[:2]:
+        t.start(label)
+        with e.scope():
+            if label == labels[0]:
+                text = pieces.load_pieces(e, *how)
+            else:
+                many = ints.emit_varying(e, offset)
+                text = _gathered(e, buffer, _pointers(e, pointer, many, dtype))
+        arms.append((text, t.block))
+        t.jump(labels[2])
+    t.start(labels[2])
+    return _from_memory(e, t.phi(kind, *arms), dtype, lanes)
+
+
 def _product(e: Emitter, index: Val, stride: Int) -> Val:
     factor = exprs.Val(ints.emit_uniform(e, stride), i64, 1)
     return exprs.binary(e, "mul", *exprs.together(e, index, factor))
@@ -406,15 +443,18 @@ def _pointers(e: Emitter, pointer: str, offsets: str, dtype: DType) -> str:
 
 
 def _gather(e: Emitter, buffer: Buffer | Flat, pointers: str) -> Val:
+    return _from_memory(e, _gathered(e, buffer, pointers), buffer.dtype, e.lanes)
+
+
+def _gathered(e: Emitter, buffer: Buffer | Flat, pointers: str) -> str:
     element = memory_type(buffer.dtype)
     kind, flag = vector_type(element, e.lanes), vector_type("i1", e.lanes)
     mask = e.mask or "splat (i1 true)"
     name = f"llvm.masked.gather.{mangle(element, e.lanes)}.v{e.lanes}p0"
-    text = e.text.intrinsic(
+    return e.text.intrinsic(
         name, kind,
         [(f"<{e.lanes} x ptr>", pointers), (flag, mask), (kind, "zeroinitializer")],
     )  # fmt: skip
-    return _from_memory(e, text, buffer.dtype, e.lanes)
 
 
 def _load_strided(e: Emitter, buffer: Buffer | Flat, address: str, step: int) -> Val:

@@ -1,6 +1,7 @@
 """Elementwise work over one space.
 
-loops in memory order; neighbours that all accesses run through as one are fused
+loops in memory order; neighbours that all accesses run through as one are fused, and rows of two,
+four or eight elements with what is around them
 the innermost in vectors, in two parts where it chooses between two sources
 the others, fused, shared between threads
 transposing: in squares (`turning`); where there are too few columns or rows for one, or several
@@ -33,6 +34,7 @@ from pliant.sym.expr import IntLike
 
 TILES: Final = (4, 8, 16, 32)  # rows of a block when transposing
 TILE: Final = 16  # of them without tuning
+WORDS: Final = (2, 4, 8)  # elements of a row that fills no vector
 WHOLE: Final = 64  # so many are one block where their number is constant
 
 
@@ -44,6 +46,7 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p, loops = collapse(p, loops)
     if not loops:
         return p
+    p, loops = _words(p, loops, lanes)
     *outer, last = loops
     across = _across(p, loops)
     if across is not None:
@@ -65,6 +68,17 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         p, blocks, inner = vectors(p, last, lanes)
         p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, inner, large)
+
+
+def _words(p: Program, loops: list[str], lanes: int) -> tuple[Program, list[str]]:
+    """Rows of two, four or eight elements, in one loop with what is around them: a vector holds
+    several (`codegen.llvm.pieces`). Panels have such, of what is multiplied at once."""
+    *outer, last = loops
+    few = p.loop(last).extent
+    if not outer or not few.is_const or few.value not in WORDS or few.value >= lanes:
+        return p, loops
+    p = p.fuse(outer[-1], last)
+    return p, [*outer[:-1], p.made[0]]
 
 
 def _parts(p: Program, loop: str) -> tuple[Program, list[str]]:
