@@ -106,7 +106,8 @@ def compile(
     bits of a row do not depend on how many other rows there are, or on what is in them.
 
     `precision`: None, as the model says; "bf16" has products of f32 values (matrix products,
-    convolutions, attention) multiply bf16 factors and sum in f32; "int8" has products with weights
+    convolutions, attention) multiply bf16 factors and sum in f32, and stores as bf16 what only such
+    products and windows want of a value (images, in the main); "int8" has products with weights
     multiply 8-bit integers and sum in i32, with a scale for each output channel of a weight and,
     found in every call, for each row (of a convolution: each picture). It changes the inside only:
     inputs and outputs keep their types, softmax and normalisations stay f32. With example inputs
@@ -163,7 +164,8 @@ def compile(
         )  # fmt: skip
         if precision is None:
             return finish(imported, watch=watch)
-        compiled = finish(_reduced(imported, precision, operators), watch=watch)
+        reduced = _reduced(imported, precision, operators)
+        compiled = finish(reduced, watch=watch, narrow=precision == "bf16")
         if not (args or kwargs):
             return compiled
         report("accuracy", 0, 1)
@@ -229,9 +231,11 @@ def compile_imported(
     memory_limit: int | None = None,
     progress: Progress | None = None,
     constant_extents: bool = False,
+    narrow: bool = False,
     watch: Watch | None = None,
 ) -> Compiled:
-    """Compile what a frontend made; `constant_extents` is as in `lower.canonical.outline`."""
+    """Compile what a frontend made; `constant_extents` is as in `lower.canonical.outline`, `narrow`
+    as in `lower.function.lower_function`."""
     begun = time.perf_counter()
     report = progress or _silent
     watch = watch or Watch(operators)
@@ -243,7 +247,7 @@ def compile_imported(
     report("lower", 0, 1)
     split = lower_function(
         imported.function, operators, mk.columns, constant_extents=constant_extents,
-        factors=target_factors(t, numerics), numerics=numerics, watch=watch,
+        factors=target_factors(t, numerics), numerics=numerics, narrow=narrow, watch=watch,
     )  # fmt: skip
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]

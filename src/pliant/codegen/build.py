@@ -106,8 +106,9 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
 
 def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
     """A kernel as LLVM IR for a target, and its checks."""
-    contract = dict(f.notes).get("numerics", "fast") == "fast"
-    return emit_kernel(hoist(lower_blocks(f)), Options(contract, frozenset(t.features)))
+    notes = dict(f.notes)
+    contract, flushes = notes.get("numerics", "fast") == "fast", notes.get("flushes", False)
+    return emit_kernel(hoist(lower_blocks(f)), Options(contract, frozenset(t.features), flushes))
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:

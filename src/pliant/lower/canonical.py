@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from pliant.ir.expr import Axis, Expr, Index, Load, Reduce
+from pliant.base.dtypes import bf16
+from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -43,7 +44,8 @@ class Spec:
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
-    least LARGE bytes.
+    least LARGE bytes. `flushes`: what becomes bf16 here is for products, which take subnormal
+    numbers for 0, so it may lose them before.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Spec:
     plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
     large: bool = False
+    flushes: bool = False
 
     def plan(self, name: str) -> Plan | None:
         """How a member is run that is a packed contraction."""
@@ -89,8 +92,10 @@ def outline(
     *,
     constant_extents: bool = False,
     numerics: str = "fast",
+    flushes: bool = False,
 ) -> Launch:
-    """The canonical kernel of a group, and its arguments.
+    """The canonical kernel of a group, and its arguments; with `flushes` as in `Spec`, where it
+    makes bf16 at all.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
@@ -134,7 +139,7 @@ def outline(
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        group.kind == "row" and _is_large(group),
+        group.kind == "row" and _is_large(group), flushes and _makes_bf16(group),
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
@@ -148,6 +153,11 @@ def _is_large(group: Group) -> bool:
     for t in outputs:
         total = total + prod(t.shape, start=as_int(1)) * t.dtype.bytes
     return total.is_const and total.value >= LARGE
+
+
+def _makes_bf16(group: Group) -> bool:
+    bodies = [m.tensor.body for m in group.members if isinstance(m.tensor, Compute)]
+    return any(isinstance(n, Cast) and n.dtype is bf16 for b in bodies for n in own_nodes(b))
 
 
 def _unpacked(tensor: Tensor, plan: Plan) -> Tensor:

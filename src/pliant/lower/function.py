@@ -29,6 +29,7 @@ from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
 from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
+from pliant.lower.narrow_values import narrow_values
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.same_copies import drop_same_copies
@@ -87,11 +88,13 @@ def lower_function(
     factors: Sequence[Factors] = KINDS,
     constant_extents: bool = False,
     numerics: str = "fast",
+    narrow: bool = False,
     watch: Watch | None = None,
 ) -> Split:
     """`columns` is the width of a packed panel, `factors` are as in `pack_contractions`;
-    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `watch` is shown what
-    every pass has made."""
+    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `narrow`: values that
+    bf16 products are made of are stored as bf16 (`narrow_values`). `watch` is shown what every pass
+    has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -129,6 +132,8 @@ def lower_function(
         parts.insert(0, first)
     watch("split", lambda: split_functions(parts, prepared, decided))
     kernels = [form_groups(p, orders, plans, in_order=numerics == "strict") for p in parts]
+    if narrow and numerics != "strict":
+        narrow_values(parts[-1], kernels[-1], orders, gaps)
     watch(
         "groups",
         lambda: group_functions(split_functions(parts, prepared, decided), parts, kernels, decided),
@@ -138,12 +143,13 @@ def lower_function(
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
             s, kernels[0], orders, gaps, plans, prepared, [v.name for v, _ in function.weights],
-            constant_extents, numerics,
+            constant_extents, numerics, narrow,
         )  # fmt: skip
     used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
-        function, s, kernels[-1], orders, gaps, plans, s.results, used, constant_extents, numerics
-    )
+        function, s, kernels[-1], orders, gaps, plans, s.results, used, constant_extents, numerics,
+        narrow,
+    )  # fmt: skip
     return Split(prepare, main, prepared)
 
 
@@ -193,15 +199,16 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
     gaps: dict[str, Gap], plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
-    constant_extents: bool, numerics: str,
+    constant_extents: bool, numerics: str, narrow: bool,
 ) -> Lowered:  # fmt: skip
     kernels: dict[str, Spec] = {}
     symbols: dict[Spec, str] = {}
     launches: list[tuple[str, Launch]] = []
     for g in groups:
         launch = outline(
-            g, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics
-        )
+            g, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
+            flushes=narrow,
+        )  # fmt: skip
         symbol = symbols.get(launch.spec)
         if symbol is None:
             symbol = symbols[launch.spec] = kernel_symbol(launch.spec)

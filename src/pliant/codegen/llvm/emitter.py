@@ -61,10 +61,12 @@ class Place:
 
 @dataclass
 class Options:
-    """How to emit. `contract` allows fused multiply-add; `features` are the processor's."""
+    """How to emit. `contract` allows fused multiply-add; `features` are the processor's; `flushes`:
+    subnormal numbers may become 0 with what becomes bf16."""
 
     contract: bool = True
     features: frozenset[str] = frozenset()
+    flushes: bool = False
 
 
 @dataclass

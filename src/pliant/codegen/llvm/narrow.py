@@ -56,6 +56,17 @@ def from_f32(t: FunctionText, dtype: DType, text: str, lanes: int, features: fro
     return t.assign(f"trunc {w.word} {bits} to {short}")
 
 
+def flushed(t: FunctionText, text: str, lanes: int, features: frozenset[str]) -> str:
+    """The same for bf16 by the instruction for it, which takes subnormal numbers for 0; empty where
+    there is none."""
+    if "avx512bf16" not in features or lanes not in (8, 16):
+        return ""
+    kind, out = vector_type("float", lanes), vector_type("bfloat", lanes)
+    name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
+    value = t.intrinsic(name, out, [(kind, text)])
+    return t.assign(f"bitcast {out} {value} to {vector_type('i16', lanes)}")
+
+
 class _Words:
     """Arithmetic on 32-bit words, one in each lane; numbers are constants."""
 

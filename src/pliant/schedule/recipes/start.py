@@ -43,6 +43,8 @@ def start(
     notes: tuple[tuple[str, Any], ...] = (("noalias", outputs),)
     if spec.numerics != "fast":
         notes = (*notes, ("numerics", spec.numerics))
+    if spec.flushes:
+        notes = (*notes, ("flushes", True))
     return program(f.replace(notes=notes), _facts(f), intrinsics=intrinsics)
 
 

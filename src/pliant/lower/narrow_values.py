@@ -1,0 +1,172 @@
+"""Values between kernels are stored as bf16 where the products that follow want them so anyway.
+
+    conv: f32, conv_bf16 = cast(conv)        ->     conv_bf16
+    y = f32(w) * f32(conv_bf16) …                   y = …
+    add = conv + z                                  add = f32(conv_bf16) + z
+
+A model with bf16 products (`opt.bf16_products`) stores what they multiply in half the bytes; what
+else reads it, or is on the way to it, would still move f32. Inside a kernel everything stays f32,
+and so does what softmax, normalisations and other statistics are computed of, what is a place, and
+what ends up in a result without another product or window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pliant.base.dtypes import bf16, f32
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, const
+from pliant.ir.node import Node, transform
+from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.lower.groups import Group
+from pliant.lower.layout import Gap, Order
+from pliant.lower.stages import Stage, Stages
+
+LINEAR = ("sum", "max", "min", "fmax", "fmin")  # reductions that err no more than what they read
+
+
+def narrow_values(
+    s: Stages, groups: list[Group], orders: dict[str, Order], gaps: Mapping[str, Gap]
+) -> None:
+    """Change the groups of a function that has bf16 products so that outputs of theirs are stored
+    as bf16."""
+    if not any(s.types[n].dtype is bf16 for n in s.stages):
+        return
+    readers: dict[str, list[_Reader]] = {}
+    for group in groups:
+        inside = group.names()
+        for stage in group.members:
+            for source in stage.inputs:
+                if source not in inside:
+                    readers.setdefault(source, []).append(_Reader(group, stage))
+    short: dict[str, str] = {}  # what is stored as bf16, and under which name
+    for group in reversed(groups):
+        for name in group.outputs:
+            if s.types[name].dtype is not f32 or name in s.results or name in gaps:
+                continue
+            by = readers[name]
+            wanted_so = all(_is_cast(r.stage, name) for r in by)
+            made_here = group.kind in ("contraction", "reduction", "map") or wanted_so
+            if made_here and all(_may_be_short(r, name, s, short) for r in by):
+                short[name] = _stored(s, group, name, orders)
+    for group in groups:
+        inside = group.names()
+        here = {n: to for n, to in short.items() if n not in inside}
+        group.members[:] = [_reading(s, m, here) for m in group.members]
+        outputs = dict.fromkeys(short.get(n, n) for n in group.outputs)
+        group.outputs = tuple(outputs)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A stage that reads a value of another kernel."""
+
+    group: Group
+    stage: Stage
+
+
+def _may_be_short(r: _Reader, name: str, s: Stages, short: Mapping[str, str]) -> bool:
+    """Whether what a stage computes suffers no more from a short value than a product does."""
+    tensor, kind = r.stage.tensor, r.group.kind
+    if _is_cast(r.stage, name):
+        return kind not in ("serial", "attention")
+    if not isinstance(tensor, Compute) or kind not in ("contraction", "reduction", "map"):
+        return False
+    if _is_place(tensor.body, name):
+        return False
+    if isinstance(tensor.body, Reduce):
+        return kind == "reduction" and _is_linear(tensor.body, name)
+    return all(n in short or s.types[n].dtype is bf16 for n in r.group.outputs)
+
+
+def _is_cast(stage: Stage, name: str) -> bool:
+    """Whether all that the stage reads of a value is its bf16."""
+    tensor = stage.tensor
+    if not isinstance(tensor, Compute) or _reads(tensor.body, name):
+        return False
+    for node in own_nodes(tensor.body):
+        short = isinstance(node, Cast) and node.dtype is bf16
+        if not short and any(_reads(x, name) for x in node.children()):
+            return False
+    return True
+
+
+def _reads(x: Node, name: str) -> bool:
+    return isinstance(x, Load) and x.source.name == name
+
+
+def _is_place(body: Expr, name: str) -> bool:
+    """Whether the value says where something else is read."""
+    for node in own_nodes(body):
+        if isinstance(node, Load):
+            computed = [x for x in node.indices if not isinstance(x, Index)]
+            if any(_reads(n, name) for x in computed for n in own_nodes(x)):
+                return True
+    return False
+
+
+def _is_linear(body: Reduce, name: str) -> bool:
+    """A window or a mean: a reduction of the value's elements, or of these times something else."""
+    loads = [n for n in own_nodes(body.body) if _reads(n, name)]
+    arithmetic = [n for n in own_nodes(body.body) if isinstance(n, Binary)]
+    products = [n for n in arithmetic if n.op == "mul"]
+    others = [n for n in arithmetic if n.op not in ("mul", "and", "or", "lt", "le", "eq")]
+    return body.combiner in LINEAR and len(loads) == 1 and len(products) <= 1 and not others
+
+
+def _stored(s: Stages, group: Group, name: str, orders: dict[str, Order]) -> str:
+    """The member that is the value as bf16; made where there is none."""
+    wide = s.types[name]
+    tensor = compute(wide.dims, lambda *i: wide[i].cast(bf16))
+    for m in group.members:
+        alike = isinstance(m.tensor, Compute) and m.tensor.body is tensor.body
+        if alike and m.name in group.outputs and orders.get(m.name) == orders.get(name):
+            return m.name
+    made = s.fresh(f"{name}_bf16")
+    stage = Stage(made, tensor, "cast", s.stages[name].spans)
+    s.types[made] = Input(made, bf16, wide.dims)
+    if name in orders:
+        orders[made] = orders[name]
+    stages = dict[str, Stage]()
+    for key, old in s.stages.items():
+        stages[key] = old
+        if key == name:
+            stages[made] = stage
+    s.stages = stages
+    group.members.append(stage)
+    return made
+
+
+def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
+    """The stage with what is stored as bf16 read so."""
+    tensor = stage.tensor
+    if not isinstance(tensor, Compute) or short.keys().isdisjoint(stage.inputs):
+        return stage
+
+    def widened(node: Node) -> Node:
+        if isinstance(node, Load) and node.source.name in short:
+            return Load(s.types[short[node.source.name]], node.indices).cast(f32)
+        if isinstance(node, Cast) and node.dtype is bf16 and _from_bf16(node.a) is not None:
+            return _from_bf16(node.a)  # type: ignore[return-value]
+        if isinstance(node, Select):  # padding is chosen before it is widened
+            a, b = _from_bf16(node.a), _from_bf16(node.b)
+            if a is not None and b is not None:
+                return Select(node.cond, a, b).cast(f32)
+        return node
+
+    memo: dict[Node, Node] = {}
+    body = transform(tensor.body, widened, memo)
+    changed = replace(stage, tensor=tensor.replace(body=body))
+    s.stages[stage.name] = changed
+    return changed
+
+
+def _from_bf16(x: Expr) -> Expr | None:
+    """The bf16 that an f32 expression widens, or that a number is exactly."""
+    if isinstance(x, Cast) and x.dtype is f32 and x.a.dtype is bf16:
+        return x.a
+    if isinstance(x, Const) and x.dtype is f32:
+        short = const(x.value, bf16)
+        return short if const(float(short.value), f32) is x else None
+    return None

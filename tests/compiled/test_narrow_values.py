@@ -1,0 +1,152 @@
+"""precision="bf16": values between kernels are stored as bf16 where products want them so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import pliant
+
+SIZES = ((1, 9, 9), (2, 16, 11), (1, 33, 20), (3, 8, 40))
+
+
+def conv(a: int, b: int, size: int = 3, **options: int) -> nn.Conv2d:
+    return nn.Conv2d(a, b, size, padding=size // 2, **options)
+
+
+class Residual(nn.Module):
+    """An inverted bottleneck with squeeze and excitation, and what it adds to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = conv(16, 40, 1), conv(40, 16, 1)
+        self.depthwise = conv(40, 40, 5, groups=40)
+        self.squeeze, self.excite = conv(40, 8, 1), conv(8, 40, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.hardswish(self.depthwise(F.relu6(self.up(x))))
+        scale = torch.sigmoid(self.excite(F.relu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        return x + self.down(y * scale)
+
+
+class Pyramid(nn.Module):
+    """Pools, enlargements and joinings between products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = conv(16, 24), conv(24, 24), conv(64, 12, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.one(x))
+        small = self.two(F.max_pool2d(y, 3, 2, 1))
+        large = F.interpolate(small, size=y.shape[2:], mode="nearest")
+        average = F.avg_pool2d(F.pad(y, (1, 1, 1, 1)), 3, 1)
+        return self.three(torch.cat([y, large + average, x], 1))
+
+
+class Between(nn.Module):
+    """Something between two products."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.one, self.two, self.between = conv(16, 24), conv(24, 16), between
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.between(self.one(x)))
+
+
+class Warped(nn.Module):
+    """A product says where a picture is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flow, self.one, self.last = conv(16, 2), conv(16, 16, 1), conv(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.tanh(self.flow(x)).permute(0, 2, 3, 1)
+        return self.last(F.grid_sample(self.one(x), places, align_corners=False))
+
+
+def compiled(module: nn.Module) -> pliant.Compiled:
+    torch.manual_seed(0)
+    for p in module.parameters():
+        nn.init.normal_(p, std=1 / max(p[0].numel(), 1) ** 0.5)
+    shapes = ({0: "n", 2: "h", 3: "w"},)
+    return pliant.compile(
+        module.eval(), (torch.randn(2, 16, 12, 14),), dynamic_shapes=shapes, precision="bf16"
+    )
+
+
+def wide(f: pliant.Compiled) -> set[str]:
+    """Names of what kernels store that is not bf16."""
+    lines = re.findall(r"^ +-> (.+)$", f.explain(), re.M)
+    names = {re.split(r"[\[ ]", word)[0] for line in lines for word in line.split("], ")}
+    return {n for n in names if "bf16" not in n}
+
+
+def check(module: nn.Module, f: pliant.Compiled, limit: float = 0.02) -> None:
+    for n, h, w in SIZES:
+        x = torch.randn(n, 16, h, w)
+        with torch.no_grad():
+            want = module(x)
+        assert f(x).dtype is torch.float32
+        assert (f(x) - want).norm() <= limit * want.norm(), (n, h, w)
+    assert f.stats()["compiles"] == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "results"),
+    [(Residual(), {"conv_4", "add"}), (Pyramid(), {"conv_2.2", "conv_2"})],
+    ids=["residual", "pyramid"],
+)
+def test_images_are_short(module: nn.Module, results: set[str]) -> None:
+    f = compiled(module)
+    assert wide(f) == results, f.explain()
+    check(module, f)
+
+
+@pytest.mark.parametrize(
+    ("between", "kept"),
+    [
+        (lambda x: torch.softmax(x, 1), True),
+        (lambda x: F.layer_norm(x.permute(0, 2, 3, 1), [24]).permute(0, 3, 1, 2), True),
+        (lambda x: x - x.std((2, 3), keepdim=True), True),
+        (lambda x: torch.where(x.isnan(), 0, x).clamp(-1, 1), False),
+        (lambda x: F.max_pool2d(x, 3, 1, 1), False),
+    ],
+    ids=["softmax", "layer norm", "deviation", "map", "window"],
+)
+def test_what_statistics_are_computed_of_stays(
+    between: Callable[[Tensor], Tensor], kept: bool
+) -> None:
+    module = Between(between)
+    f = compiled(module)
+    results = {"conv_1", "conv_1.2"}
+    assert (wide(f) > results) if kept else (wide(f) == results), f.explain()
+    check(module, f)
+
+
+def test_places_stay() -> None:
+    module = Warped()
+    f = compiled(module)
+    assert any(name.startswith("tanh") for name in wide(f)), f.explain()
+    check(module, f, 0.05)
+
+
+def test_subnormal_numbers_and_what_is_none() -> None:
+    """Numbers that bf16 has no normal one for may become 0 before they are multiplied."""
+    module = nn.Sequential(conv(16, 16, 1), nn.ReLU(), conv(16, 16, 1))
+    f = compiled(module)
+    x = torch.zeros(1, 16, 2, 3)
+    x[0, :, 0, 0], x[0, 3, 0, 1], x[0, 5, 1, 1] = 1e-39, torch.nan, torch.inf
+    with torch.no_grad():
+        want = module(x)
+    got = f(x)
+    finite = want.isfinite()
+    assert torch.equal(got.isfinite(), finite)
+    torch.testing.assert_close(got[finite], want[finite], rtol=0.05, atol=0.05)
