@@ -46,6 +46,18 @@ def test_two() -> None:
 
 
 def test_three() -> None:
-    """Of more than two each element chooses."""
+    """Nothing says in which order their places come: each is looked for among the others."""
+    p, q = scheduled(None, torch.zeros(2, 20), torch.zeros(2, 30), torch.zeros(2, 17))
+    assert choices(p) and not choices(q)
+    same(p, q, [(67, 20, 30, 17)])
+
+
+def test_five_of_one_size() -> None:
+    p, q = scheduled(None, *(torch.full((2, 24), float(k)) for k in range(5)))
+    assert choices(p) and not choices(q)
+    same(p, q, [(120, 24)])
+
+
+def test_few_of_each() -> None:
     p, q = scheduled(None, torch.zeros(2, 3), torch.zeros(2, 4), torch.zeros(2, 5))
     same(p, q, [()])

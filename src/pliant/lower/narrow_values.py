@@ -19,6 +19,7 @@ from pliant.base.dtypes import bf16, f32
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, const
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.lower.access import is_identity
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order
 from pliant.lower.stages import Stage, Stages
@@ -56,6 +57,7 @@ def narrow_values(
         group.members[:] = [_reading(s, m, here) for m in group.members]
         outputs = dict.fromkeys(short.get(n, n) for n in group.outputs)
         group.outputs = tuple(outputs)
+        _drop_round_trips(s, group)
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,27 @@ def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
     changed = replace(stage, tensor=tensor.replace(body=body))
     s.stages[stage.name] = changed
     return changed
+
+
+def _drop_round_trips(s: Stages, group: Group) -> None:
+    """What copies bf16 does not widen it on the way."""
+    for k, m in enumerate(group.members):
+        match m.tensor:
+            case Compute(body=Cast(to=to, a=Load() as load)) if (
+                to is bf16 and load.source.name in group.names() and is_identity(load, m.tensor)
+            ):
+                source = s.stages[load.source.name]
+                short = (
+                    _from_bf16(source.tensor.body) if isinstance(source.tensor, Compute) else None
+                )
+                if short is None or isinstance(short, Const):
+                    continue
+                group.members[k] = replace(m, tensor=source.tensor.replace(body=short))
+                s.stages[m.name] = group.members[k]
+    read = {n for m in group.members for n in m.inputs}
+    for m in [m for m in group.members if m.name not in read and m.name not in group.outputs]:
+        group.members.remove(m)
+        del s.stages[m.name]
 
 
 def _from_bf16(x: Expr) -> Expr | None:

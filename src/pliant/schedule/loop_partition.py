@@ -162,9 +162,9 @@ def _assume(facts: Facts, low: Int, high: Int) -> None:
         facts.assume_le(low, high)
 
 
-def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
-    """Points (first, end) to partition `loop` at: in between, the conditions in it that are linear
-    in its variable hold. 0 <= first <= end <= extent; other conditions count for nothing.
+def inner_part(p: Program, loop: str, conditions: Sequence[Expr] | None = None) -> tuple[Int, Int]:
+    """Points (first, end) to partition `loop` at: in between, the conditions in it (None: all) that
+    are linear in its variable hold. 0 <= first <= end <= extent; others count for nothing.
 
         for i in grid(n): select((0 <= i - 1) & (i + 1 < n), …)    min(1, n), max(min(1, n), n - 1)
     """
@@ -173,7 +173,7 @@ def inner_part(p: Program, loop: str) -> tuple[Int, Int]:
     assert isinstance(target, For)
     known = {s.var for s in path[:-1] if isinstance(s, For)} | p.sizes
     first, end = as_int(0), target.extent
-    for cond in conditions_in(target.body):
+    for cond in conditions_in(target.body) if conditions is None else conditions:
         gap = _least(target.body, cond, inside)
         if gap is not None:
             first, end = _narrowed(gap, loop, known, first, end) or (first, end)

@@ -2,7 +2,7 @@
 
 loops in memory order; neighbours that all accesses run through as one are fused, and rows of two,
 four or eight elements with what is around them
-the innermost in vectors, in two parts where it chooses between two sources
+the innermost in vectors, in parts where it chooses between sources
 the others, fused, shared between threads
 transposing: in squares (`turning`); where there are too few columns or rows for one, or several
 outputs, in blocks of TILE x lanes, so that each cache line that is touched is used whole
@@ -35,6 +35,7 @@ from pliant.sym.expr import IntLike
 TILES: Final = (4, 8, 16, 32)  # rows of a block when transposing
 TILE: Final = 16  # of them without tuning
 WORDS: Final = (2, 4, 8)  # elements of a row that fills no vector
+PARTS: Final = 16  # of a row that is joined
 WHOLE: Final = 64  # so many are one block where their number is constant
 
 
@@ -81,15 +82,22 @@ def _words(p: Program, loops: list[str], lanes: int) -> tuple[Program, list[str]
     return p, [*outer[:-1], p.made[0]]
 
 
-def _parts(p: Program, loop: str) -> tuple[Program, list[str]]:
-    """The loop in two parts, where its one condition holds and where not: what two are joined to is
-    copied from one, then from the other."""
-    first, end = inner_part(p, loop)
-    one = len(conditions_in(p.loop(loop))) == 1
-    if not one or first != 0 or end is p.loop(loop).extent:
+def _parts(p: Program, loop: str, most: int = PARTS) -> tuple[Program, list[str]]:
+    """The loop in two parts, where a condition on it holds and where not, and these likewise: what
+    several are joined to is copied from one, then from the next."""
+    conditions = conditions_in(p.loop(loop))
+    ends = [inner_part(p, loop, [c]) for c in reversed(conditions)]  # of the choice around first
+    if any(first != 0 for first, _ in ends):
+        return p, [loop]
+    end = next((end for _, end in ends if end is not p.loop(loop).extent), None)
+    if end is None or most < 2:
         return p, [loop]
     p = p.loop_partition(loop, end)
-    return p, [loop, p.made[0]]
+    parts = list[str]()
+    for part in (loop, p.made[0]):
+        p, made = _parts(p, part, most // 2)
+        parts += made
+    return p, parts
 
 
 def _across(p: Program, loops: list[str]) -> str | None:
