@@ -22,11 +22,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from bench.systems import INPUTS, Sizes, key_of
+from bench.systems import INPUTS, Sizes, key_of, reference_of
 from bench.timing import Times, message, paired_ratio
 
 CALLS: Final = 0.3  # seconds of calls a turn, about
-TOLERANCE: Final = {"f32": 1e-2, "bf16": 1e-1}  # relative L2 to the first peer's results
+TOLERANCE: Final = {"f32": 1e-2, "bf16": 1e-1}  # relative L2 to the source's results in f32
 BUILD_LIMIT: Final = 1800  # seconds
 
 
@@ -148,10 +148,7 @@ def measure(
     found = Measured(row, threads, precision)
     asked: dict[str, Asked] = {}
     try:
-        for name in (
-            *systems[1:],
-            systems[0],
-        ):  # ours last: the results of a peer are the reference
+        for name in systems:
             asked[name] = Asked(name, row.model, folder, threads)
             try:
                 _open(found, name, asked[name], folder)
@@ -168,11 +165,7 @@ def measure(
 def _open(found: Measured, name: str, system: Asked, folder: Path) -> None:
     path = folder / f"results_{name.replace(' ', '_')}_{key_of(found.row.sizes)}.npz"
     answer = system.ask({"open": found.row.sizes, "results": str(path)})
-    reference = folder / f"reference_{key_of(found.row.sizes)}.npz"
-    if not reference.exists():
-        path.rename(reference)
-        path = reference
-    distance = _distance(path, reference)
+    distance = _distance(path, reference_of(folder, found.row.sizes))
     found.distance[name] = distance
     if not distance <= TOLERANCE[found.precision]:
         raise AskedError(f"its results differ: relative L2 {distance:.1e}")

@@ -74,15 +74,27 @@ class System(ABC):
         """Load the model; what comes back makes a call for given sizes."""
 
 
+def reference_of(folder: Path, sizes: Sizes) -> Path:
+    """The file of the results that others are compared with."""
+    return folder / f"reference_{key_of(sizes)}.npz"
+
+
 @dataclass(frozen=True)
 class Inputs(System):
-    """Not a system: the inputs of all of them."""
+    """Not a system: the inputs of all of them, and what the model's own framework makes of them in
+    f32, which tells how far off the others are."""
 
     def build(self, model: str, folder: Path, each: list[Sizes]) -> None:
         case = case_of(model)
         for sizes in each:
             arrays = {name: t.numpy() for name, t in case.make(**sizes).items()}
             np.savez(folder / f"inputs_{key_of(sizes)}.npz", **arrays)
+        source = OnnxRuntime() if getattr(case, "module", None) is None else Torch()
+        source.build(model, folder, each)
+        call_for = source.open(model, folder, threads=1)
+        for sizes in each:
+            results = [_array(r) for r in call_for(sizes)()]
+            np.savez(reference_of(folder, sizes), *results)
 
     def open(self, model: str, folder: Path, threads: int) -> Callable[[Sizes], Call]:
         raise UnavailableError("inputs do not run")
