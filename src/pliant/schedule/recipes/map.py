@@ -92,7 +92,10 @@ def _parts(p: Program, loop: str, most: int = PARTS) -> tuple[Program, list[str]
     end = next((end for _, end in ends if end is not p.loop(loop).extent), None)
     if end is None or most < 2:
         return p, [loop]
-    p = p.loop_partition(loop, end)
+    try:
+        p = p.loop_partition(loop, end)
+    except SchedulingError:  # it is not proved to lie in the loop
+        return p, [loop]
     parts = list[str]()
     for part in (loop, p.made[0]):
         p, made = _parts(p, part, most // 2)

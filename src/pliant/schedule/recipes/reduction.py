@@ -3,6 +3,8 @@
     loops over the outputs in memory order; each starts, updates and uses an accumulator of its own
     the innermost in wide vectors (several registers share the loops' overhead), then narrow ones
     the others, fused, shared between threads
+many rows that lie whole in memory are added to a row of accumulators instead, several at a time:
+going down one column of vectors, each row would be a page of its own
 
 Pools with channels innermost, depthwise convolutions along other dimensions, reductions over
 leading dimensions, products of types that have no micro-kernel.
@@ -16,14 +18,18 @@ from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
     grain,
+    loads_below,
     reduced_nest,
     vectorize_all,
     vectors,
 )
-from pliant.sym.expr import minimum
+from pliant.sym.expr import Int, minimum
 
 WIDTHS: Final = (4, 8, 16)  # registers of a wide vector, more than of a narrow one
 WIDE: Final = 4  # of them without tuning
+MANY: Final = 16  # rows that are added to a row of accumulators, at least
+ROWS: Final = 8  # of these at a time
+COLUMNS: Final = 512  # of these rows in a task
 REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
@@ -34,6 +40,8 @@ def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if not loops:
         return _with_accumulators(p, anchor)
     *outer, last = loops
+    if _of_rows(p, anchor, last, lanes):
+        return _added_rows(p, anchor, loops, lanes, work, large)
     p = _with_accumulators(p.compute_at(anchor, last), anchor, last)
     if outer:
         extent = p.loop(last).extent
@@ -42,6 +50,54 @@ def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p, blocks, inner = _wide(p, last, lanes)
     if not outer:
         p = p.parallel(blocks, grain=grain(work * p.loop(inner[0]).extent))
+    return vectorize_all(p, inner, large)
+
+
+def _of_rows(p: Program, anchor: str, last: str, lanes: int) -> bool:
+    """Whether many rows are reduced to one, each read along the last loop."""
+    block, extent = p.block(anchor), p.loop(last).extent
+    few = extent.is_const and extent.value < lanes * WIDE
+    if few or len(p.written(anchor)) > 1:
+        return False
+    kinds = [(i.kind, p.loop(x).extent) for i, x in zip(block.iters, p.loops(anchor), strict=True)]
+    inner = [k for k, (kind, _) in enumerate(kinds) if kind == "S"][-1]
+    many = [n for kind, n in kinds if kind == "R" and not (n.is_const and n.value < MANY)]
+    along = p.loops(anchor)[inner]
+    steps = [x.linear(along) for x in loads_below(p.loop(p.loops(anchor)[0])) if along in x.names]
+    return bool(many) and bool(steps) and all(s is not None and s[0] == 1 for s in steps)
+
+
+def _added_rows(
+    p: Program, anchor: str, loops: list[str], lanes: int, work: Int, large: int
+) -> Program:
+    """Blocks of columns; in each, blocks of ROWS rows are added to a row of accumulators."""
+    *outer, last = loops
+    p = p.split(last, COLUMNS, tail="clip")
+    part, column = p.made
+    p = p.compute_at(anchor, part)
+    across, *reducing = p.made
+    p = p.reorder(*reducing, across)
+    p = p.decompose_reduction(anchor, reducing[0])
+    (init,) = p.made
+    for buffer in p.written(anchor):
+        p = p.shrink_buffer(buffer)
+    p = p.fuse(*outer, part) if outer else p
+    p = p.parallel(p.made[0] if outer else part, grain=grain(work * COLUMNS))
+    p = p.split(reducing[-1], ROWS, tail="peel", tail_loop="exact")
+    several, row, *_ = p.made
+    few = [n for n in p.blocks if n.startswith(f"{anchor}_t")]
+    p = p.reorder(several, across, row)
+    inner: list[str] = []
+    for loop in (p.loops(init)[-1], *(p.loops(n)[-1] for n in few), column):
+        p, _, made = vectors(p, loop, lanes)
+        inner += made
+    before = set(p.blocks)
+    p, _, made = vectors(p, across, lanes)
+    for name in (anchor, *(n for n in p.blocks if n not in before)):
+        *_, vector, each = p.loops(name)
+        p = p.reorder(each, vector)
+        p = p.unroll(each)
+        inner.append(vector)
     return vectorize_all(p, inner, large)
 
 
