@@ -46,7 +46,8 @@ class Columns(nn.Module):
 CASES: dict[str, tuple[nn.Module, tuple[int, ...], list[str], list[tuple[int, ...]]]] = {
     "row": (nn.Softmax(-1), (4, 40), [f"columns_of_pass_{k}" for k in range(3)], [(2, 70), (3, 5)]),
     "map": (Transpose(), (80, 90), ["squares"], [(9, 11), (70, 3)]),
-    "reduction": (Columns(), (40, 50), ["registers"], [(3, 40), (0, 5), (2, 1)]),
+    "reduction": (Columns(), (40, 50), ["columns", "rows"], [(3, 40), (0, 5), (2, 1), (37, 9)]),
+    "reduction of few": (Columns(), (8, 50), ["registers"], [(40,), (70,), (1,)]),
     "contraction": (
         nn.Linear(3, 9), (4, 3), ["most_rows", "block_tiles", "chunk_panels"], [(7,), (1,), (0,)],
     ),
@@ -57,10 +58,11 @@ def scheduled(kind: str) -> tuple[Program, Program, list[tuple[int, ...]]]:
     """A kernel of this kind as it is written, and by its recipe."""
     module, shape, _, cases = CASES[kind]
     x = torch.ones(shape)
-    dynamic: Any = ({d: f"d{d}" for d in range(1 if kind == "contraction" else 2)},)
+    free = {"contraction": (0,), "reduction of few": (1,)}.get(kind, (0, 1))
+    dynamic: Any = ({d: f"d{d}" for d in free},)
     imported = import_model(Request(module.eval(), (x,), None, dynamic), OPERATORS)
     launches = lower_function(imported.function, OPERATORS, MM.columns).main.launches
-    spec = next(x.spec for _, x in launches if x.spec.kind == kind)
+    spec = next(x.spec for _, x in launches if x.spec.kind == kind.split()[0])
     intrinsics = {"contraction": MM.intrinsics, "map": squares(LANES)}.get(kind, ())
     return start(spec, intrinsics=intrinsics), _recipe(spec), cases
 

@@ -28,8 +28,10 @@ from pliant.sym.expr import Int, minimum
 WIDTHS: Final = (4, 8, 16)  # registers of a wide vector, more than of a narrow one
 WIDE: Final = 4  # of them without tuning
 MANY: Final = 16  # rows that are added to a row of accumulators, at least
-ROWS: Final = 8  # of these at a time
-COLUMNS: Final = 512  # of these rows in a task
+ROWS: Final = (4, 8, 16)  # of these at a time
+TOGETHER: Final = 8  # of them without tuning
+COLUMNS: Final = (128, 256, 512, 1024)  # of these rows in a task
+PART: Final = 512  # of them without tuning
 REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
@@ -70,9 +72,11 @@ def _of_rows(p: Program, anchor: str, last: str, lanes: int) -> bool:
 def _added_rows(
     p: Program, anchor: str, loops: list[str], lanes: int, work: Int, large: int
 ) -> Program:
-    """Blocks of columns; in each, blocks of ROWS rows are added to a row of accumulators."""
+    """Blocks of columns; in each, blocks of rows are added to a row of accumulators."""
     *outer, last = loops
-    p = p.split(last, COLUMNS, tail="clip")
+    p = p.sample_categorical("columns", COLUMNS, default=PART)
+    (columns,) = p.numbers
+    p = p.split(last, columns, tail="clip")
     part, column = p.made
     p = p.compute_at(anchor, part)
     across, *reducing = p.made
@@ -82,8 +86,9 @@ def _added_rows(
     for buffer in p.written(anchor):
         p = p.shrink_buffer(buffer)
     p = p.fuse(*outer, part) if outer else p
-    p = p.parallel(p.made[0] if outer else part, grain=grain(work * COLUMNS))
-    p = p.split(reducing[-1], ROWS, tail="peel", tail_loop="exact")
+    p = p.parallel(p.made[0] if outer else part, grain=grain(work * columns))
+    p = p.sample_categorical("rows", ROWS, default=TOGETHER)
+    p = p.split(reducing[-1], p.numbers[0], tail="peel", tail_loop="exact")
     several, row, *_ = p.made
     few = [n for n in p.blocks if n.startswith(f"{anchor}_t")]
     p = p.reorder(several, across, row)
