@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +16,7 @@ from pliant.schedule.program import Program
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.sym.expr import maximum
+from tests.schedule.native import native
 
 LANES = 16
 
@@ -24,10 +26,13 @@ class Twice(nn.Module):
         return x + x
 
 
-def scheduled(module: nn.Module, rows: int = 0) -> Program:
-    """The kernel of a module on rows of 100, any number of them or so many."""
-    dynamic: Any = None if rows else ({0: "rows"},)
-    args = (torch.ones(rows or 4, 100),)
+def scheduled(
+    module: nn.Module, rows: int = 0, columns: int = 100, *, any_length: bool = False
+) -> Program:
+    """The kernel of a module on rows, any number of them or so many."""
+    dynamic: Any = {} if rows else {0: "rows"}
+    dynamic = ({**dynamic, 1: "columns"} if any_length else dynamic,)
+    args = (torch.ones(rows or 4, columns),)
     imported = import_model(Request(module.eval(), args, None, dynamic), OPERATORS)
     ((_, launch),) = lower_function(imported.function, OPERATORS, 32).main.launches
     recipe = {"row": row_recipe, "map": map_recipe}[launch.spec.kind]
@@ -68,3 +73,22 @@ def test_rows_that_are_kept() -> None:
     for rows, streams in [(0, False), (1000, False), (50_000, True)]:
         p = scheduled(nn.Softmax(-1), rows)
         assert bool(noted(p, STREAM)) is streams
+
+
+def test_rows_in_whole_lines() -> None:
+    """Rows may begin anywhere in a line; each vector between the first and the last is whole."""
+    p = scheduled(nn.LogSoftmax(-1), any_length=True)
+    same = [n for n in p.blocks if n.startswith(p.function.buffers[-1].name)]
+    assert len(same) == 4  # before a line, lines, single vectors, the rest
+    assert sum(p.block(n).where is None for n in same) == 2
+    q = scheduled(nn.LayerNorm(192), columns=192)  # which are lines
+    assert len([n for n in q.blocks if n.startswith(q.function.buffers[-1].name)]) == 2
+    for rows, columns in [(1, 1), (3, 7), (9, 16), (5, 33), (17, 64), (16, 100), (7, 250), (4, 0)]:
+        x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+        whole = np.full(rows * columns + 48, np.nan, np.float32)  # and what lies around
+        for start in (16, 17, 23):
+            y = whole[start : start + rows * columns].reshape(rows, columns)
+            native(p.function, [x, y], {"n0": rows, "n1": columns})
+            np.testing.assert_allclose(y, torch.tensor(x).log_softmax(-1), rtol=1e-5, atol=1e-5)
+            assert np.isnan(whole[:start]).all() and np.isnan(whole[start + rows * columns :]).all()
+            whole[:] = np.nan

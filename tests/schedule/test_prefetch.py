@@ -32,11 +32,18 @@ def test_prefetch() -> None:
         p.annotate("y_j_1", "prefetch", 0)
 
 
+def test_what_is_only_stored() -> None:
+    """It is asked for as what will be written."""
+    p = vectors().prefetch("y_j_1", "y", 2 * k)
+    same(vectors(), p)
+    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 2
+    assert text.count("i32 1, i32 3, i32 1)") == 2
+
+
 def test_refused() -> None:
     with pytest.raises(SchedulingError, match="y_j_0: it is serial, not vectorized"):
         vectors().prefetch("y_j_0", "x", 64)
-    with pytest.raises(SchedulingError, match="does not read y element after element"):
-        vectors().prefetch("y_j_1", "y", 64)
     with pytest.raises(SchedulingError, match="mentions y_i, which are not sizes"):
         vectors().prefetch("y_j_1", "x", var("y_i"))
     p = chain().split("y_j", 16).vectorize("y_j_1")
@@ -44,7 +51,7 @@ def test_refused() -> None:
         p.prefetch("y_j_1", "b", 64)
     p = chain().compute_inline("a").compute_inline("b")
     p = p.split("y_i", 16).reorder("y_j", "y_i_1").vectorize("y_i_1")
-    with pytest.raises(SchedulingError, match="does not read x element after element"):
+    with pytest.raises(SchedulingError, match="has no x element after element"):
         p.prefetch("y_i_1", "x", 64)
 
 

@@ -26,6 +26,7 @@ from pliant.ir.tensor import (
     own_nodes,
     sources,
 )
+from pliant.loop.stmt import LINE
 from pliant.lower.few_channels import filters_of
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
@@ -44,8 +45,9 @@ class Spec:
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
-    least LARGE bytes. `flushes`: what becomes bf16 here is for products, which take subnormal
-    numbers for 0, so it may lose them before.
+    least LARGE bytes; `in_lines`: rows of them that are known to fill cache lines. `flushes`: what
+    becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
+    before.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Spec:
     plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
     large: bool = False
+    in_lines: bool = False
     flushes: bool = False
 
     def plan(self, name: str) -> Plan | None:
@@ -139,7 +142,8 @@ def outline(
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        group.kind == "row" and _is_large(group), flushes and _makes_bf16(group),
+        group.kind == "row" and _is_large(group), group.kind == "row" and _fills_lines(group),
+        flushes and _makes_bf16(group),
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
@@ -153,6 +157,12 @@ def _is_large(group: Group) -> bool:
     for t in outputs:
         total = total + prod(t.shape, start=as_int(1)) * t.dtype.bytes
     return total.is_const and total.value >= LARGE
+
+
+def _fills_lines(group: Group) -> bool:
+    columns = prod((group.space[d] for d in group.order[group.rows :]), start=as_int(1))
+    outputs = [m.tensor for m in group.members if m.name in group.outputs]
+    return all(columns * t.dtype.bytes % LINE == 0 for t in outputs)
 
 
 def _makes_bf16(group: Group) -> bool:

@@ -23,8 +23,9 @@ After:
             with block("y", S(i, n), S(j, 16)) as (a, b):
                 y[a, b] = x[a, b] * 2.0
 
-What lies 64 elements behind what is read is asked for: here four rows ahead. It changes no value,
-and what is asked for need not exist: at the end of a buffer the wish comes to nothing.
+What lies 64 elements behind what is read is asked for: here four rows ahead. What is only stored is
+asked for as what will be written. It changes no value, and what is asked for need not exist: at the
+end of a buffer the wish comes to nothing.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from pliant.sym.expr import IntLike, as_int
 
 @primitive
 def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
-    """Where the vectors of the loop read the buffer, what lies `ahead` so many elements further is
-    asked for."""
+    """Where the vectors of the loop read the buffer, or only store it, what lies `ahead` so many
+    elements further is asked for."""
     check_prefetch(p, loop, buffer, ahead)
     path = p.loop_path("prefetch", loop)
     target = path[-1]
@@ -50,8 +51,8 @@ def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
 
 
 def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
-    """The loop is vectorized, asks for nothing yet, and reads the parameter element after element
-    along the lanes; `ahead` is in terms of sizes."""
+    """The loop is vectorized, asks for nothing yet, and reads or stores the parameter element after
+    element along the lanes; `ahead` is in terms of sizes."""
     path = p.loop_path("prefetch", loop)
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
@@ -66,9 +67,9 @@ def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
     if all(b.name != buffer for b in p.function.buffers):
         raise SchedulingError("prefetch", place, f"{buffer} is no parameter")
     for a in accesses(target.body, p.invoked):
-        if a.buffer.name == buffer and not a.write and a.indices is not None:
+        if a.buffer.name == buffer and a.indices is not None:
             offset = offset_of(a.buffer, a.indices)
             along = None if offset is None else offset.linear(loop)
             if along is not None and along[0] == 1:
                 return
-    raise SchedulingError("prefetch", place, f"it does not read {buffer} element after element")
+    raise SchedulingError("prefetch", place, f"it has no {buffer} element after element")

@@ -91,6 +91,7 @@ class Emitter:
         self.past: bool | None = None  # whether those of this loop do; None: each asks for itself
         self.streams = False  # whether some do
         self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
+        self.ahead_to_write = False  # whether it is stored, and not read, in the loop
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -408,6 +409,9 @@ class Emitter:
             return
         notes = dict(s.notes)
         self.stream_from, self.ahead = notes.get(STREAM), notes.get(PREFETCH)
+        if self.ahead is not None:
+            loads = (n for n in walk(s.body) if isinstance(n, Load))
+            self.ahead_to_write = all(n.source.name != self.ahead[0] for n in loads)
         with self.vector(s.var, extent.value):
             self.statement(s.body)
         self.stream_from = self.ahead = None

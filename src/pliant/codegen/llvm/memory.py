@@ -107,6 +107,8 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
         _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
     elif stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
+        if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write:
+            _prefetch(e, buffer, address, e.ahead[1])
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
             value, mask = _kept(e, buffer, address, value), None
@@ -392,7 +394,8 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> No
     """Ask for the lines of a vector that lies `ahead` elements behind this one; no line may be
     there."""
     far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
-    how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+    # To read or to write, into all caches, data.
+    how = [("i32", str(int(e.ahead_to_write))), ("i32", "3"), ("i32", "1")]
     for byte in range(0, e.lanes * buffer.dtype.bytes, LINE):
         at = e.text.assign(f"getelementptr i8, ptr {far}, i64 {byte}")
         e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])

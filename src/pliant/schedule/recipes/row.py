@@ -5,6 +5,7 @@ row as the reductions need (AStitch's row groups). Softmax takes three passes, l
         per pass: columns in blocks of several vectors, then the rest under a mask
             maps that are stored; partial results of reductions, one for each lane and vector
         after it: the partial results to one value; values of the row that follow from it
+    a last pass, of maps that are only stored, in whole cache lines (`lines`)
 
 A map over the space is computed again by each reader unless it is an output (readers then read it
 back) or dear and wanted more than once (it then gets a buffer of one row).
@@ -12,7 +13,7 @@ back) or dear and wanted more than once (it then gets a buffer of one row).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +25,7 @@ from pliant.lower.access import DEAR, cost_of
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
+from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
 from pliant.schedule.recipes.nests import grain, localize, vectorize_all, work_of
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, maximum
@@ -52,13 +54,28 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
     work = work * next((p.loop(c).extent for c in columns.values()), as_int(1))
+    lines = {n: columns.pop(n) for n in _alone(group, columns) if may_straddle(p, columns[n])}
     p, runs = passes(p, group, columns, lanes)
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
+    heads: list[str] = []
+    for name, loop in lines.items():
+        p, head = in_lines(p, loop, lanes)
+        heads += [head] * any(n in group.kept for n in group.sources(name))
     if row:
         p = p.parallel(row, grain=grain(work))
     p = in_vectors(p, p.innermost(row), lanes, large)
-    return _next_rows(p, row, runs) if row else p
+    if not row:
+        return p
+    return _next_rows(ask_for_ends(p, row, heads), row, runs)
+
+
+def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
+    """The maps that are stored in a pass of their own, in rows that may straddle cache lines."""
+    if group.spec.in_lines:
+        return []
+    levels = [group.level[n] for n in columns]
+    return [n for n in columns if n in group.kept and levels.count(group.level[n]) == 1]
 
 
 class RowGroup:

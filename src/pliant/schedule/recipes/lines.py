@@ -1,0 +1,84 @@
+"""Rows stored in whole cache lines, whatever their lengths.
+
+    for c in grid(n): y[i, c] = …    →    up to the end of the line in which the row begins
+                                          whole lines, several vectors at a time
+                                          what is left
+
+Only whole lines go past the caches (`schedule.stream`); rows that fill none exactly begin anywhere
+in one, and the vectors of a row would straddle all of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pliant.loop.regions import Access, accesses
+from pliant.loop.stmt import LINE, offset_of
+from pliant.schedule.program import Program
+from pliant.sym.expr import Int, minimum
+
+SHORT: Final = 128  # columns, of which those before a line are not divided from the rest
+TOGETHER: Final = 4  # vectors
+
+
+def may_straddle(p: Program, loop: str) -> bool:
+    """Whether the loop stores rows of a parameter that nothing reads, which are not known to begin
+    with a line."""
+    path, extent = p.loop_path("loop_partition", loop), p.loop(loop).extent
+    stored = _stored(p, loop)
+    start = None if stored is None else _start(stored, loop)
+    if stored is None or start is None or (extent.is_const and extent.value < SHORT):
+        return False
+    every = list(accesses(p.function.body, p.invoked))
+    read = any(a.buffer is stored.buffer and not a.write for a in every)
+    of_caller = any(b is stored.buffer for b in p.function.buffers)
+    return of_caller and not read and not p.around(path).divisible(start, _line(stored))
+
+
+def in_lines(p: Program, loop: str, lanes: int) -> tuple[Program, str]:
+    """The loop over a row's elements in three: those before a line, whole lines, the rest; to be
+    vectorized. Gives the first."""
+    extent, stored = p.loop(loop).extent, _stored(p, loop)
+    start = None if stored is None else _start(stored, loop)
+    assert stored is not None and start is not None  # it may straddle
+    first = minimum((-start) % _line(stored), extent)
+    p = p.loop_partition(loop, first)
+    (rest,) = p.made
+    p = p.split(loop, _line(stored))
+    head = p.made[0]
+    p = p.split(rest, lanes)
+    vector, _ = p.made
+    p = p.loop_partition(vector, (extent - first) // lanes)
+    p = p.split(vector, TOGETHER, tail="peel", tail_loop="exact")
+    return p.unroll(p.made[1]), head
+
+
+def ask_for_ends(p: Program, row: str, heads: Iterable[str]) -> Program:
+    """Two rows share a line where one ends inside of it. Stores past the caches wait behind those
+    to it, which wait for it: a row asks for that of as many rows later as a line has elements,
+    which begins where it does itself. For rows that are dear to compute, which leave memory at
+    rest; with others it comes at a bad time."""
+    for head in heads:
+        for loop in p.innermost(head):
+            stored = _stored(p, loop)
+            offset = None if stored is None else offset_of(stored.buffer, stored.indices or ())
+            along = None if offset is None else offset.linear(row)
+            if stored is not None and along is not None:
+                p = p.prefetch(loop, stored.buffer.name, along[0] * _line(stored))
+    return p
+
+
+def _stored(p: Program, loop: str) -> Access | None:
+    return next((a for a in accesses(p.loop(loop), p.invoked) if a.write), None)
+
+
+def _start(a: Access, loop: str) -> Int | None:
+    """Where a row begins that is stored element after element; None where it is not."""
+    offset = None if a.indices is None else offset_of(a.buffer, a.indices)
+    along = None if offset is None else offset.linear(loop)
+    return None if along is None or along[0] != 1 else along[1]
+
+
+def _line(a: Access) -> int:
+    return LINE // a.buffer.dtype.bytes
