@@ -6,20 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import pliant
+from tests.compiled.torch_run import Apply
 
 SIZES = ((1, 1), (2, 5), (3, 7), (8, 16), (17, 100), (40, 512), (65, 513), (9, 1023), (64, 1100))
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 @pytest.mark.parametrize("target", [None, "x86-64-avx2"])
@@ -42,7 +34,7 @@ def test_columns(function: Callable[[Tensor], Tensor], batch: bool, target: str 
     shapes = {0: "b", 1: "n", 2: "c"} if batch else {0: "n", 1: "c"}
     options = {"target": target} if target else {}
     example = torch.randn(*([4] if batch else []), 40, 100)
-    f = pliant.compile(Function(function), (example,), dynamic_shapes=(shapes,), **options)
+    f = pliant.compile(Apply(function), (example,), dynamic_shapes=((shapes,),), **options)
     for n, c in SIZES:
         for b in (1, 3) if batch else (0,):
             x = torch.randn(*([b] if batch else []), n, c)
@@ -55,13 +47,13 @@ def test_columns(function: Callable[[Tensor], Tensor], batch: bool, target: str 
 def test_a_constant_number_of_rows_and_nothing() -> None:
     for rows in (16, 23, 64):
         f = pliant.compile(
-            Function(lambda x: x.sum(0)), (torch.randn(rows, 70),), dynamic_shapes=({1: "c"},)
+            Apply(lambda x: x.sum(0)), (torch.randn(rows, 70),), dynamic_shapes=(({1: "c"},),)
         )
         for c in (0, 1, 64, 130):
             x = torch.randn(rows, c)
             torch.testing.assert_close(f(x), x.sum(0), rtol=1e-4, atol=1e-4)
     f = pliant.compile(
-        Function(lambda x: x.sum(0)), (torch.randn(40, 70),), dynamic_shapes=({0: "n"},)
+        Apply(lambda x: x.sum(0)), (torch.randn(40, 70),), dynamic_shapes=(({0: "n"},),)
     )
     assert torch.equal(f(torch.randn(0, 70)), torch.zeros(70))
 
@@ -69,7 +61,7 @@ def test_a_constant_number_of_rows_and_nothing() -> None:
 def test_threads_agree() -> None:
     x = torch.randn(300, 5000)
     one, two = (
-        pliant.compile(Function(lambda x: x.sum(0)), (x,), threads=n, dynamic_shapes=({0: "n"},))
+        pliant.compile(Apply(lambda x: x.sum(0)), (x,), threads=n, dynamic_shapes=(({0: "n"},),))
         for n in (1, 2)
     )
     assert torch.equal(one(x), two(x))

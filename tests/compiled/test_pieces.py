@@ -9,27 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import pliant
+from tests.compiled.torch_run import Apply
 
 DTYPES = (torch.float32, torch.int8, torch.bfloat16, torch.bool, torch.int64, torch.float64)
 SIZES = ((0, 3), (1, 1), (2, 7), (3, 8), (1, 16), (2, 33), (3, 129))
-
-
-class One(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-class Two(nn.Module):
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.function(x, y)
 
 
 def runs(x: Tensor, few: int) -> Tensor:
@@ -43,7 +26,7 @@ def turns(x: Tensor, few: int) -> Tensor:
 
 
 def check(module: nn.Module, make: Callable[[int, int], Tensor], free: int) -> None:
-    f = pliant.compile(module, (make(2, 5),), dynamic_shapes=({0: "b", free: "n"},))
+    f = pliant.compile(module, (make(2, 5),), dynamic_shapes=(({0: "b", free: "n"},),))
     for b, n in SIZES:
         x = make(b, n)
         torch.testing.assert_close(f(x), module(x), rtol=0, atol=0)
@@ -57,13 +40,13 @@ def some(dtype: torch.dtype, *shape: int) -> Tensor:
 @pytest.mark.parametrize("few", [2, 3, 4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_runs(dtype: torch.dtype, few: int) -> None:
-    check(One(lambda x: runs(x, few)), lambda b, n: some(dtype, b, n, 6 * few), 1)
+    check(Apply(lambda x: runs(x, few)), lambda b, n: some(dtype, b, n, 6 * few), 1)
 
 
 @pytest.mark.parametrize("few", [2, 3, 4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_turns(dtype: torch.dtype, few: int) -> None:
-    check(One(lambda x: turns(x, few)), lambda b, n: some(dtype, b, 6 * few, n), 2)
+    check(Apply(lambda x: turns(x, few)), lambda b, n: some(dtype, b, 6 * few, n), 2)
 
 
 @pytest.mark.parametrize("few", [2, 4])
@@ -77,7 +60,7 @@ def test_with_more_around(few: int) -> None:
         return pairs * torch.arange(few)
 
     x = torch.randn(2, 4 * few, 5)
-    f = pliant.compile(One(made), (x,), dynamic_shapes=({0: "b", 1: "k", 2: "n"},))
+    f = pliant.compile(Apply(made), (x,), dynamic_shapes=(({0: "b", 1: "k", 2: "n"},),))
     for b, k, n in ((0, 2, 3), (1, 1, 1), (2, 3, 7), (1, few, 16), (2, 4 * few, 31), (1, 9, 64)):
         x = torch.randn(b, k, n)
         torch.testing.assert_close(f(x), made(x), rtol=1e-6, atol=1e-6)
@@ -98,7 +81,7 @@ def test_panels_of_values(precision: str, turned: bool) -> None:
     n_and_k = {1: "n", 2: "k"} if turned else {1: "k", 2: "n"}
     shapes = ({0: "b", 1: "m", 2: "k"}, {0: "b", **n_and_k})
     f = pliant.compile(
-        Two(product), args(2, 40, 50, 60), dynamic_shapes=shapes, precision=precision
+        Apply(product), args(2, 40, 50, 60), dynamic_shapes=(shapes,), precision=precision
     )
     for b, m, n, k in (
         (1, 1, 1, 1),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pliant.base.dtypes import bf16, f32
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, const
@@ -24,7 +25,13 @@ from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order
 from pliant.lower.stages import Stage, Stages
 
-LINEAR = ("sum", "max", "min", "fmax", "fmin")  # reductions that err no more than what they read
+LINEAR: Final = (
+    "sum",
+    "max",
+    "min",
+    "fmax",
+    "fmin",
+)  # reductions that err no more than what they read
 
 
 def narrow_values(
@@ -42,6 +49,7 @@ def narrow_values(
                 if source not in inside:
                     readers.setdefault(source, []).append(_Reader(group, stage))
     short: dict[str, str] = {}  # what is stored as bf16, and under which name
+    made: dict[str, Stage] = {}  # the casts that do so where there was none, by what they cast
     for group in reversed(groups):
         for name in group.outputs:
             if s.types[name].dtype is not f32 or name in s.results or name in gaps:
@@ -50,7 +58,8 @@ def narrow_values(
             wanted_so = all(_is_cast(r.stage, name) for r in by)
             made_here = group.kind in ("contraction", "reduction", "map") or wanted_so
             if made_here and all(_may_be_short(r, name, s, short) for r in by):
-                short[name] = _stored(s, group, name, orders)
+                short[name] = _stored(s, group, name, orders, made)
+    s.stages = _after(s.stages, made)
     for group in groups:
         inside = group.names()
         here = {n: to for n, to in short.items() if n not in inside}
@@ -117,7 +126,9 @@ def _is_linear(body: Reduce, name: str) -> bool:
     return body.combiner in LINEAR and len(loads) == 1 and len(products) <= 1 and not others
 
 
-def _stored(s: Stages, group: Group, name: str, orders: dict[str, Order]) -> str:
+def _stored(
+    s: Stages, group: Group, name: str, orders: dict[str, Order], made: dict[str, Stage]
+) -> str:
     """The member that is the value as bf16; made where there is none."""
     wide = s.types[name]
     tensor = compute(wide.dims, lambda *i: wide[i].cast(bf16))
@@ -125,19 +136,23 @@ def _stored(s: Stages, group: Group, name: str, orders: dict[str, Order]) -> str
         alike = isinstance(m.tensor, Compute) and m.tensor.body is tensor.body
         if alike and m.name in group.outputs and orders.get(m.name) == orders.get(name):
             return m.name
-    made = s.fresh(f"{name}_bf16")
-    stage = Stage(made, tensor, "cast", s.stages[name].spans)
-    s.types[made] = Input(made, bf16, wide.dims)
+    short = s.fresh(f"{name}_bf16")
+    made[name] = Stage(short, tensor, "cast", s.stages[name].spans)
+    s.types[short] = Input(short, bf16, wide.dims)
     if name in orders:
-        orders[made] = orders[name]
-    stages = dict[str, Stage]()
-    for key, old in s.stages.items():
-        stages[key] = old
-        if key == name:
-            stages[made] = stage
-    s.stages = stages
-    group.members.append(stage)
-    return made
+        orders[short] = orders[name]
+    group.members.append(made[name])
+    return short
+
+
+def _after(stages: Mapping[str, Stage], new: Mapping[str, Stage]) -> dict[str, Stage]:
+    """The stages, each with its new one after it."""
+    out: dict[str, Stage] = {}
+    for name, stage in stages.items():
+        out[name] = stage
+        if name in new:
+            out[new[name].name] = new[name]
+    return out
 
 
 def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
@@ -157,8 +172,7 @@ def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
                 return Select(node.cond, a, b).cast(f32)
         return node
 
-    memo: dict[Node, Node] = {}
-    body = transform(tensor.body, widened, memo)
+    body = transform(tensor.body, widened, {})
     changed = replace(stage, tensor=tensor.replace(body=body))
     s.stages[stage.name] = changed
     return changed
@@ -167,22 +181,26 @@ def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
 def _drop_round_trips(s: Stages, group: Group) -> None:
     """What copies bf16 does not widen it on the way."""
     for k, m in enumerate(group.members):
-        match m.tensor:
-            case Compute(body=Cast(to=to, a=Load() as load)) if (
-                to is bf16 and load.source.name in group.names() and is_identity(load, m.tensor)
-            ):
-                source = s.stages[load.source.name]
-                short = (
-                    _from_bf16(source.tensor.body) if isinstance(source.tensor, Compute) else None
-                )
-                if short is None or isinstance(short, Const):
-                    continue
-                group.members[k] = replace(m, tensor=source.tensor.replace(body=short))
-                s.stages[m.name] = group.members[k]
+        source = _copied(m, group)
+        tensor = None if source is None else s.stages[source].tensor
+        short = _from_bf16(tensor.body) if isinstance(tensor, Compute) else None
+        if isinstance(tensor, Compute) and short is not None and not isinstance(short, Const):
+            group.members[k] = s.stages[m.name] = replace(m, tensor=tensor.replace(body=short))
     read = {n for m in group.members for n in m.inputs}
     for m in [m for m in group.members if m.name not in read and m.name not in group.outputs]:
         group.members.remove(m)
         del s.stages[m.name]
+
+
+def _copied(stage: Stage, group: Group) -> str | None:
+    """The member whose bf16 the stage is."""
+    tensor = stage.tensor
+    if not isinstance(tensor, Compute) or not isinstance(tensor.body, Cast):
+        return None
+    load = tensor.body.a
+    if tensor.dtype is not bf16 or not isinstance(load, Load) or not is_identity(load, tensor):
+        return None
+    return load.source.name if load.source.name in group.names() else None
 
 
 def _from_bf16(x: Expr) -> Expr | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import DType, bf16, boolean, f32, i32, i64
+from pliant.base.dtypes import DType, boolean, f32, i32, i64
 from pliant.codegen.llvm import ints, memory, narrow
 from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
@@ -465,16 +465,12 @@ def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
     if is_narrow(src):
         return Val(narrow.to_f32(e.text, src, v.text, v.lanes, features), f32, v.lanes)
     if is_narrow(to):
-        flushed = narrow.flushed(e.text, v.text, v.lanes, features) if _flushes(e, to) else ""
-        text = flushed or narrow.from_f32(e.text, to, v.text, v.lanes, features)
+        flushes = e.options.flushes
+        text = narrow.from_f32(e.text, to, v.text, v.lanes, features, flushes=flushes)
         return Val(text, to, v.lanes)
     how = "fpext" if to.bits > src.bits else "fptrunc"
     out = value_type(to, v.lanes)
     return Val(e.text.assign(f"{how} {v.type} {v.text} to {out}"), to, v.lanes)
-
-
-def _flushes(e: Emitter, to: DType) -> bool:
-    return to is bf16 and e.options.flushes
 
 
 def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:

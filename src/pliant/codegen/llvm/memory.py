@@ -7,6 +7,7 @@ or it is of a few pieces (`pieces`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
@@ -269,28 +270,35 @@ def _in_pieces(e: Emitter, x: Load, pointer: str) -> Val | None:
     found = pieces.pieces_of(e, offset)
     if found is None:
         return None
-    t, dtype, lanes = e.text, buffer.dtype, e.lanes
-    kind = vector_type(memory_type(dtype), lanes)
-    how = pointer, memory_type(dtype), dtype.bytes, found
-    if e.mask is None:
-        return _from_memory(e, pieces.load_pieces(e, *how), dtype, lanes)
-    flag = vector_type("i1", lanes)
-    every = t.intrinsic(f"llvm.vector.reduce.and.v{lanes}i1", "i1", [(flag, e.mask)])
-    labels = t.label("pieces"), t.label("gather"), t.label("join")
+    dtype = buffer.dtype
+
+    def few() -> str:
+        return pieces.load_pieces(e, pointer, memory_type(dtype), dtype.bytes, found)
+
+    def many() -> str:
+        return _gathered(e, buffer, _pointers(e, pointer, ints.emit_varying(e, offset), dtype))
+
+    text = few() if e.mask is None else _if_all_active(e, few, many, memory_type(dtype))
+    return _from_memory(e, text, dtype, e.lanes)
+
+
+def _if_all_active(
+    e: Emitter, then: Callable[[], str], otherwise: Callable[[], str], element: str
+) -> str:
+    """A vector that is got in one way where all lanes are active, and in another elsewhere."""
+    t, flag = e.text, vector_type("i1", e.lanes)
+    assert e.mask is not None
+    every = t.intrinsic(f"llvm.vector.reduce.and.v{e.lanes}i1", "i1", [(flag, e.mask)])
+    all_of, some, join = t.label("all"), t.label("some"), t.label("join")
+    t.branch(every, all_of, some)
     arms: list[tuple[str, str]] = []
-    t.branch(every, *labels[:2])
-    for label in labels[:2]:
+    for label, way in ((all_of, then), (some, otherwise)):
         t.start(label)
         with e.scope():
-            if label == labels[0]:
-                text = pieces.load_pieces(e, *how)
-            else:
-                many = ints.emit_varying(e, offset)
-                text = _gathered(e, buffer, _pointers(e, pointer, many, dtype))
-        arms.append((text, t.block))
-        t.jump(labels[2])
-    t.start(labels[2])
-    return _from_memory(e, t.phi(kind, *arms), dtype, lanes)
+            arms.append((way(), t.block))
+        t.jump(join)
+    t.start(join)
+    return t.phi(vector_type(element, e.lanes), *arms)
 
 
 def _product(e: Emitter, index: Val, stride: Int) -> Val:

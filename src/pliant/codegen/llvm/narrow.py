@@ -43,8 +43,14 @@ def to_f32(t: FunctionText, dtype: DType, text: str, lanes: int, features: froze
     return t.assign(f"bitcast {w.word} {bits} to {out}")
 
 
-def from_f32(t: FunctionText, dtype: DType, text: str, lanes: int, features: frozenset[str]) -> str:
-    """The bits of the 16-bit float nearest to an f32, of two the even one. NaN becomes quiet."""
+def from_f32(
+    t: FunctionText, dtype: DType, text: str, lanes: int, features: frozenset[str],
+    *, flushes: bool = False,
+) -> str:  # fmt: skip
+    """The bits of the 16-bit float nearest to an f32, of two the even one. NaN becomes quiet. With
+    `flushes` subnormal numbers of bf16 may become 0."""
+    if dtype is bf16 and flushes and "avx512bf16" in features and lanes in (8, 16):
+        return _by_instruction(t, text, lanes)
     short, source = vector_type("i16", lanes), vector_type("float", lanes)
     if dtype is not bf16 and features & CONVERTS_F16:
         half = vector_type("half", lanes)
@@ -56,11 +62,8 @@ def from_f32(t: FunctionText, dtype: DType, text: str, lanes: int, features: fro
     return t.assign(f"trunc {w.word} {bits} to {short}")
 
 
-def flushed(t: FunctionText, text: str, lanes: int, features: frozenset[str]) -> str:
-    """The same for bf16 by the instruction for it, which takes subnormal numbers for 0; empty where
-    there is none."""
-    if "avx512bf16" not in features or lanes not in (8, 16):
-        return ""
+def _by_instruction(t: FunctionText, text: str, lanes: int) -> str:
+    """The bf16 of an f32 by AVX-512's instruction for it, which takes subnormal numbers for 0."""
     kind, out = vector_type("float", lanes), vector_type("bfloat", lanes)
     name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
     value = t.intrinsic(name, out, [(kind, text)])

@@ -3,8 +3,11 @@
     loops over the outputs in memory order; each starts, updates and uses an accumulator of its own
     the innermost in wide vectors (several registers share the loops' overhead), then narrow ones
     the others, fused, shared between threads
-many rows that lie whole in memory are added to a row of accumulators instead, several at a time:
-going down one column of vectors, each row would be a page of its own
+
+Many rows reduced to one go another way, as each row of a column of vectors is a page of its own:
+
+    blocks of columns, shared between threads; each has a row of accumulators
+        rows, several at a time, are added to it
 
 Pools with channels innermost, depthwise convolutions along other dimensions, reductions over
 leading dimensions, products of types that have no micro-kernel.
@@ -57,16 +60,17 @@ def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
 
 def _of_rows(p: Program, anchor: str, last: str, lanes: int) -> bool:
     """Whether many rows are reduced to one, each read along the last loop."""
-    block, extent = p.block(anchor), p.loop(last).extent
-    few = extent.is_const and extent.value < lanes * WIDE
-    if few or len(p.written(anchor)) > 1:
+    extent = p.loop(last).extent
+    if (extent.is_const and extent.value < lanes * WIDE) or len(p.written(anchor)) > 1:
         return False
-    kinds = [(i.kind, p.loop(x).extent) for i, x in zip(block.iters, p.loops(anchor), strict=True)]
-    inner = [k for k, (kind, _) in enumerate(kinds) if kind == "S"][-1]
-    many = [n for kind, n in kinds if kind == "R" and not (n.is_const and n.value < MANY)]
-    along = p.loops(anchor)[inner]
-    steps = [x.linear(along) for x in loads_below(p.loop(p.loops(anchor)[0])) if along in x.names]
-    return bool(many) and bool(steps) and all(s is not None and s[0] == 1 for s in steps)
+    loops = p.loops(anchor)
+    kinds = [i.kind for i in p.block(anchor).iters]
+    reduced = [p.loop(x).extent for x, kind in zip(loops, kinds, strict=True) if kind == "R"]
+    if all(n.is_const and n.value < MANY for n in reduced):
+        return False
+    along = [x for x, kind in zip(loops, kinds, strict=True) if kind == "S"][-1]
+    steps = [x.linear(along) for x in loads_below(p.loop(loops[0])) if along in x.names]
+    return bool(steps) and all(s is not None and s[0] == 1 for s in steps)
 
 
 def _added_rows(
@@ -88,9 +92,10 @@ def _added_rows(
     p = p.fuse(*outer, part) if outer else p
     p = p.parallel(p.made[0] if outer else part, grain=grain(work * columns))
     p = p.sample_categorical("rows", ROWS, default=TOGETHER)
+    before = set(p.blocks)
     p = p.split(reducing[-1], p.numbers[0], tail="peel", tail_loop="exact")
     several, row, *_ = p.made
-    few = [n for n in p.blocks if n.startswith(f"{anchor}_t")]
+    few = [n for n in p.blocks if n not in before]
     p = p.reorder(several, across, row)
     inner: list[str] = []
     for loop in (p.loops(init)[-1], *(p.loops(n)[-1] for n in few), column):
