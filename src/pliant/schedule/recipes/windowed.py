@@ -1,7 +1,8 @@
 """A reduction over a window that slides along images, by columns or by rows: tiles of registers.
 
     loops over all but the last two dimensions, shared between threads
-        the last but one in tiles, the last in blocks of a few vectors
+        the last but one in tiles, the last in blocks of a few vectors (a block outermost: the
+        weights of a large window for all of them, and what it reads, would not stay in a cache)
             a tile of accumulators starts; each element of the window updates all of it; it is used
             what slides along the tile is the innermost of the window's loops; it, and those of the
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
@@ -118,16 +119,20 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
         outer[-1], line = p.made
         tile = [line, *tile]
         work = work * height
-    p = p.reorder(tiles, blocks, *tile)
-    p = _tile_of_sums(p.compute_at(anchor, blocks), spec, blocks)
+    nest = (tiles, blocks) if height > 1 else (blocks, tiles)
+    p = p.reorder(*nest, *tile)
+    p = _tile_of_sums(p.compute_at(anchor, nest[1]), spec, nest[1])
     if height > 1 and p.block(anchor).where is not None:
         first, update, *_ = _blocks(p, tiles)
         p = p.pad_block(first, update, along=outer[-1])
-    if p.loop(tiles).extent is not whole:
-        p = _last_tile(p, tiles, whole, len(tensor.reduce_axes))
-    p, parts = _inner(p, tiles)
+
+    inside = p.loops(_blocks(p, nest[1])[0]).index(nest[1])
+    p, parts = _parts(p, nest[0], whole if nest[0] is tiles else None)
     for part in parts:
-        p = _in_registers(p, part, len(tile))
+        loop = p.loops(_blocks(p, part)[0])[inside]
+        p, ends = _parts(p, loop, whole if nest[1] is tiles else None)
+        for end in ends:
+            p = _in_registers(p, end, len(tile))
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
@@ -162,14 +167,22 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     return p
 
 
-def _last_tile(p: Program, tiles: str, whole: Int, window: int) -> Program:
+def _last_tile(p: Program, tiles: str, whole: Int) -> Program:
     """That of fewer columns or rows: all its sums are made, of what may be read, or one by one."""
     first, update, *_ = _blocks(p, tiles)
+    window = [i.kind for i in p.block(update).iters].count("R")
     try:
         return p.pad_block(first, update, along=tiles)
     except SchedulingError:  # some would be out of bounds
         p = p.loop_partition(tiles, whole)
         return _one_by_one(p, p.made[0], window)
+
+
+def _parts(p: Program, loop: str, whole: Int | None) -> tuple[Program, list[str]]:
+    """The loop in parts as `_inner`; of tiles, of which so many are `whole`, the last by itself."""
+    if whole is not None and p.loop(loop).extent is not whole:
+        p = _last_tile(p, loop, whole)
+    return _inner(p, loop)
 
 
 def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
@@ -183,10 +196,9 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
 
 
 def _in_registers(p: Program, tiles: str, rank: int) -> Program:
-    """Each tile of sums, of so many loops, at once; whole blocks, then one more under a mask. Above
-    a tile's loops are those of the window that slide along it."""
-    first, update, *_ = _blocks(p, tiles)
-    p, _ = _inner(p, p.loops(first)[-1 - rank])
+    """Each tile of sums, of so many loops, at once. Above a tile's loops are those of the window
+    that slide along it."""
+    update = _blocks(p, tiles)[1]
     depth = len(p.loops(update))
     for block in _blocks(p, tiles):
         loops = p.loops(block)
