@@ -290,6 +290,7 @@ FITS = (
     odd_fit("SINH_F32", mp.sinh, ONE, 4, 24),
     odd_fit("SINH_F64", mp.sinh, ONE, 8, 53),
     Fit("ERF_F32", erf_exponent, erf_weight, ZERO, mpf("3.95"), 9, 24),
+    Fit("ERF_ROUNDED", lambda a: mp.erf(a) / a, lambda a: a, ZERO, mpf("3.1"), 9, 24, True),
     Fit("ERF_F64", erf_curvature, erf_curvature_weight, -mpf(3), mpf("2.95"), 25, 53),
     erfc_fit("ERFC_MEDIUM", mpf("10.1"), 13),
     erfc_fit("ERFC_F64", mpf("27.3"), 22),

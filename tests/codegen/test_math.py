@@ -123,6 +123,22 @@ def test_exp_of_a_difference(lanes: int) -> None:
     assert error[i] <= bound[i], f"{error[i]} ulp at {x[i]}: {got[i]} instead of {want[i]}"
 
 
+@pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_erf_to_round(lanes: int, features: str | None) -> None:
+    """Within 2^-14, and as good as bf16 where it is small; 1 and -1 from somewhere on."""
+    x = f32_points("erf")
+    got = runner("erf_to_round", f32, lanes, features)(x)
+    want = runner("erf", f32, lanes)(x)
+    number = ~np.isnan(x)
+    assert (np.isnan(got) == ~number).all()
+    error = np.abs(got[number].astype(np.float64) - want[number])
+    assert error.max() <= 2.0**-14
+    assert (error <= 2.0**-11 * np.abs(want[number]) + 1e-44).all()
+    far = np.abs(x) >= 3.1
+    assert (got[far] == np.sign(x[far])).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_f32_bits_do_not_depend_on_the_width(name: str) -> None:
     arguments = tuple(a[::7] for a in f32_arguments(name))

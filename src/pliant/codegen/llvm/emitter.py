@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pliant.base.dtypes import DType, boolean, i64
+from pliant.base.dtypes import DType, bf16, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past, square
 from pliant.codegen.llvm.advance import Loop
@@ -92,6 +92,7 @@ class Emitter:
         self.streams = False  # whether some do
         self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
         self.ahead_to_write = False  # whether it is stored, and not read, in the loop
+        self.to_bf16 = False  # whether what is computed becomes bf16, for products only
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -306,7 +307,9 @@ class Emitter:
                 for child in stmts:
                     self.statement(child)
             case Store(buffer, indices, value):
+                self.to_bf16 = self.options.flushes and value.dtype is bf16
                 memory.store(self, buffer, indices, exprs.emit(self, value))
+                self.to_bf16 = False
             case For():
                 self._loop(s)
             case Alloc() if s.buffer.scope.startswith("output"):

@@ -97,6 +97,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return memory.load(e, x)
         case Unary("exp", Binary("sub") as a) if x.dtype is f32:
             return call_math(e, "exp_of_difference", emit(e, a))
+        case Unary("erf", a) if x.dtype is f32 and e.to_bf16:
+            return call_math(e, "erf_to_round", emit(e, a))
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary(op, a, b):

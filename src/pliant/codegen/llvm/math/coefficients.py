@@ -243,6 +243,17 @@ ERF_F32: Final = (  # worst weighted error 2^-27.9
     float.fromhex("0x1.ed8d420000000p-14"),
     float.fromhex("-0x1.36ac1c0000000p-17"),
 )
+ERF_ROUNDED: Final = (  # worst weighted error 2^-15.3
+    float.fromhex("0x1.20d2ee0000000p+0"),
+    float.fromhex("-0x1.8004520000000p-2"),
+    float.fromhex("0x1.c4e3840000000p-4"),
+    float.fromhex("-0x1.94f20a0000000p-6"),
+    float.fromhex("0x1.0b80580000000p-8"),
+    float.fromhex("-0x1.f3e3d80000000p-12"),
+    float.fromhex("0x1.3422900000000p-15"),
+    float.fromhex("-0x1.bcc7ce0000000p-20"),
+    float.fromhex("0x1.1a9aca0000000p-25"),
+)
 ERF_F64: Final = (  # worst weighted error 2^-55.2
     float.fromhex("0x1.a14af6f4e7900p-1"),
     float.fromhex("0x1.039e0bf6d527bp-5"),

@@ -64,8 +64,10 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Name of every function -> number of its arguments."""
 
-_OF_ROUNDED: Final[dict[str, Unary]] = {"exp_of_difference": exp.exp_of_difference}
-# as accurate as their arguments, which are results of other operations; not two ulp of these
+_LESS_EXACT: Final[dict[str, Unary]] = {
+    "exp_of_difference": exp.exp_of_difference,  # as accurate as a difference, which was rounded
+    "erf_to_round": erf.erf_to_round,  # as accurate as bf16, which its result becomes
+}
 
 
 @cache
@@ -75,8 +77,8 @@ def math_function(
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
     processors with these features. The bits of its results do not depend on them, but the last
     ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
-    was rounded by a subtraction."""
-    unary = (_UNARY | _OF_ROUNDED).get(name)
+    was rounded by a subtraction, `erf_to_round` erf for what becomes bf16."""
+    unary = (_UNARY | _LESS_EXACT).get(name)
     if not unary and name not in _BINARY:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
