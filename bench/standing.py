@@ -26,7 +26,8 @@ from bench.systems import INPUTS, Sizes, key_of, reference_of
 from bench.timing import Times, message, paired_ratio
 
 CALLS: Final = 0.3  # seconds of calls a turn, about
-TOLERANCE: Final = {"f32": 1e-2, "bf16": 1e-1}  # relative L2 to the source's results in f32
+TOLERANCE: Final = {"f32": 1e-2, "bf16": 2e-1}  # relative L2 to the source's results in f32
+# (of ResNet-50 with random weights every system's bf16 is 0.11 to 0.12 off, its source's own too)
 BUILD_LIMIT: Final = 1800  # seconds
 
 
