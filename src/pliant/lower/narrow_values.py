@@ -25,13 +25,8 @@ from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order
 from pliant.lower.stages import Stage, Stages
 
-LINEAR: Final = (
-    "sum",
-    "max",
-    "min",
-    "fmax",
-    "fmin",
-)  # reductions that err no more than what they read
+LINEAR: Final = ("sum", "max", "min", "fmax", "fmin")
+"""Reductions that err no more than what they read."""
 
 
 def narrow_values(

@@ -54,8 +54,9 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
     work = work * next((p.loop(c).extent for c in columns.values()), as_int(1))
-    lines = {n: columns.pop(n) for n in _alone(group, columns) if may_straddle(p, columns[n])}
-    p, runs = passes(p, group, columns, lanes)
+    lines = {n: columns[n] for n in _alone(group, columns) if may_straddle(p, columns[n])}
+    others = {n: c for n, c in columns.items() if n not in lines}
+    p, runs = passes(p, group, others, lanes)
     for buffer in p.allocated:
         p = p.shrink_buffer(buffer)
     heads: list[str] = []
