@@ -43,21 +43,21 @@ class Seen:
 @contextmanager
 def watching() -> Iterator[Seen]:
     """Notes what is turned into code meanwhile; nothing comes from the cache."""
-    seen, program, build = Seen(), pipeline.kernel_program, pipeline.build_kernel
+    seen, program, source = Seen(), pipeline.kernel_program, pipeline.kernel_source
 
     def program_of(symbol: str, spec: Spec, t: Target) -> Function:
         seen.specs[symbol] = spec, t
         return program(symbol, spec, t)
 
-    def built(f: Function, t: Target) -> Any:
+    def source_of(f: Function, t: Target) -> Any:
         seen.kernels.append(f)
-        return build(f, t)
+        return source(f, t)
 
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.dict(os.environ, PLIANT_CACHE_DIR=folder),
         patch.object(pipeline, "kernel_program", program_of),
-        patch.object(pipeline, "build_kernel", built),
+        patch.object(pipeline, "kernel_source", source_of),
     ):
         yield seen
 

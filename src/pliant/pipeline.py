@@ -14,14 +14,16 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import llvmlite
 import numpy as np
 
+from pliant.base.collector import no_collection
 from pliant.base.dtypes import from_numpy
 from pliant.base.errors import (
     InternalError,
@@ -34,13 +36,14 @@ from pliant.base.settings import NUMERICS, PRECISIONS, Emit, settings
 from pliant.codegen.build import (
     Built,
     Image,
+    Source,
     build_host,
-    build_kernel,
-    build_micro_kernel,
     kernel_program,
+    kernel_source,
     target_factors,
 )
 from pliant.codegen.cache import ObjectCache, compiler_digest
+from pliant.codegen.llvm.beside import Beside
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
@@ -60,6 +63,7 @@ from pliant.opt.plain_numbers import plain_numbers
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
+from pliant.runtime._native import default_threads
 from pliant.runtime.accuracy import accuracy
 from pliant.runtime.callable import Compiled, Program, check_limits
 from pliant.runtime.features import forbidden_features, missing_features
@@ -71,6 +75,11 @@ from pliant.watch import Watch
 from pliant.written import Choose, check_calls, chosen_programs, program_graph
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
+
+# Kernels from which processes for LLVM save more than they cost, which is a fifth of a second each
+# to begin; and how many have enough to do while one schedules.
+WORTH_PROCESSES: Final = 5
+MOST_PROCESSES: Final = 3
 
 
 def compile(
@@ -87,7 +96,7 @@ def compile(
     memory_limit: int | None = None,
     programs: Mapping[str, ScheduledProgram | Choose] | None = None,
     check_programs: bool = False,
-    operators: Operators = OPERATORS,
+    operators: Operators | None = None,
     progress: Progress | None = None,
     emit: Emit | None = None,
 ) -> Compiled:
@@ -127,6 +136,7 @@ def compile(
     _check_options(precision, numerics, progress)
     check_limits(threads, memory_limit)
     report = progress or _silent
+    operators = OPERATORS if operators is None else operators
     report("import", 0, 1)
     t = find_target(target)
     missing = missing_features(t.features)
@@ -221,6 +231,7 @@ def _internal(
     return InternalError(f"internal error, last stage {watch.stage}: {what}{where}")
 
 
+@no_collection()
 def compile_imported(
     imported: ImportedModel,
     t: Target,
@@ -290,21 +301,67 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        for done, (symbol, spec) in enumerate(specs.items()):
-            self.report("kernels", done, len(specs))
-            self.objects[symbol] = self._cached(symbol, partial(self._kernel, symbol, spec))
-        called = {name for built in self.objects.values() for name in built.calls}
-        for mk in micro_kernels(self.t, self.numerics):
-            if mk.symbol in called:
-                build = partial(build_micro_kernel, mk, self.t)
-                self.objects[mk.symbol] = self._cached(mk.text(), build)
+        """All that the specs need: LLVM makes code of one kernel while we schedule the next."""
+        found = {symbol: self._found(symbol) for symbol in specs}
+        missing = sum(built is None for built in found.values())
+        wanted = min(default_threads() - 1, MOST_PROCESSES)
+        beside = Beside(wanted if missing >= WORTH_PROCESSES else 0)
+        try:
+            begun: dict[str, tuple[Source, Future[bytes]]] = {}
+            for done, (symbol, spec) in enumerate(specs.items()):
+                self.report("kernels", done, len(specs))
+                if found[symbol] is None:
+                    source = self._source(symbol, spec)
+                    begun[symbol] = source, self._begin(symbol, source, beside)
+            called = {name for built in found.values() if built for name in built.calls}
+            called |= {name for source, _ in begun.values() for name in source.calls}
+            for mk in micro_kernels(self.t, self.numerics):
+                if mk.symbol in called:
+                    source = Source(mk.text())
+                    found[mk.symbol] = self._found(source.text)
+                    if found[mk.symbol] is None:
+                        begun[mk.symbol] = source, self._begin(source.text, source, beside)
+            for symbol, built in found.items():
+                if built is None:
+                    self.watch.stage = f"code of {symbol}"
+                    source, code = begun[symbol]
+                    built = source.built(code.result())
+                self.objects[symbol] = built
+                self.sites |= dict.fromkeys(built.sites)
+        finally:
+            beside.close()
 
-    def _kernel(self, symbol: str, spec: Spec) -> Built:
+    def _source(self, symbol: str, spec: Spec) -> Source:
         self.watch.stage = f"recipe of {symbol}"
         program = kernel_program(symbol, spec, self.t)
         self.watch.check_loop(program)
         self.watch.stage = f"code of {symbol}"
-        return build_kernel(program, self.t)
+        return kernel_source(program, self.t)
+
+    def _begin(self, what: str, source: Source, beside: Beside) -> Future[bytes]:
+        """Have LLVM make the object of what the cache lacks; it is there as soon as it is made."""
+        checks = [[s.message, s.error] for s in source.sites]
+
+        def keep(code: Future[bytes]) -> None:
+            if not code.cancelled() and code.exception() is None:
+                notes = {"sites": checks, "calls": source.calls}
+                self.cache.put(self._key(what), code.result(), notes)
+
+        code = beside.compile(source.text, self.t)
+        code.add_done_callback(keep)
+        return code
+
+    def _found(self, what: str) -> Built | None:
+        """What the cache has."""
+        found = self.cache.get(self._key(what))
+        if found is None:
+            return None
+        data, notes = found
+        return Built(data, tuple(Site(*pair) for pair in notes["sites"]), tuple(notes["calls"]))
+
+    def _key(self, what: str) -> str:
+        parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def host(self, part: Lowered) -> Built:
         built = build_host(part.host, self.t)
@@ -315,21 +372,6 @@ class _Backend:
         """The objects that a host function needs."""
         called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
         return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
-
-    def _cached(self, what: str, build: Callable[[], Built]) -> Built:
-        parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        found = self.cache.get(key)
-        if found is None:
-            built = build()
-            checks = [[s.message, s.error] for s in built.sites]
-            self.cache.put(key, built.object, {"sites": checks, "calls": built.calls})
-        else:
-            data, notes = found
-            sites = tuple(Site(*pair) for pair in notes["sites"])
-            built = Built(data, sites, tuple(notes["calls"]))
-        self.sites |= dict.fromkeys(built.sites)
-        return built
 
 
 def _prepare(

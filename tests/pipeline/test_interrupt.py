@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 
 import pliant
+from pliant import pipeline
 
 ATTENTION = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[b, s, 16] x) => (float[b, s, 16] y, float[b, t, 16] z) {
@@ -25,8 +26,11 @@ def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def test_an_interrupted_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_an_interrupted_compilation(monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
+    monkeypatch.setenv("PLIANT_NUM_THREADS", "2")
+    monkeypatch.setattr(pipeline, "WORTH_PROCESSES", 0 if processes else 99)
     model = parser.parse_model(ATTENTION).SerializeToString()
     x = np.random.default_rng(0).standard_normal((2, 3, 16), np.float32)
 

@@ -39,8 +39,21 @@ class Built:
     """An object file, the checks in its code, and the micro-kernels that it calls."""
 
     object: bytes
-    sites: tuple[Site, ...]
+    sites: tuple[Site, ...] = ()
     calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """What such an object file is made of: LLVM IR text, its checks, and what it calls."""
+
+    text: str
+    sites: tuple[Site, ...] = ()
+    calls: tuple[str, ...] = ()
+
+    def built(self, object: bytes) -> Built:
+        """With the object that LLVM made of the text."""
+        return Built(object, self.sites, self.calls)
 
 
 def matmul_intrinsic(t: Target, numerics: str = "fast") -> MatmulIntrinsic:
@@ -116,9 +129,14 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
     return emit_host(lower_blocks(f), Options())
 
 
+def kernel_source(f: Function, t: Target) -> Source:
+    """A kernel as far as it is made in Python."""
+    return Source(*kernel_text(f, t), micro_kernels_called(f))
+
+
 def build_kernel(f: Function, t: Target) -> Built:
-    text, sites = kernel_text(f, t)
-    return Built(compile_text(text, t), sites, micro_kernels_called(f))
+    source = kernel_source(f, t)
+    return source.built(compile_text(source.text, t))
 
 
 def micro_kernels_called(f: Function) -> tuple[str, ...]:
@@ -140,7 +158,7 @@ def build_host(f: Function, t: Target) -> Built:
 
 
 def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
-    return Built(compile_text(mk.text(), t), ())
+    return Built(compile_text(mk.text(), t))
 
 
 class Image:

@@ -1,0 +1,126 @@
+"""LLVM in other processes: the same objects, and errors that say what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import pliant
+from pliant import pipeline
+from pliant.base.errors import InternalError, ResourceError
+from pliant.codegen.llvm import beside
+from pliant.codegen.llvm.beside import Beside
+from pliant.codegen.llvm.compile import CodegenError, compile_text
+from pliant.codegen.llvm.target import target
+
+GOOD = "define i32 @f(i32 %x) {\n  %y = mul i32 %x, 7\n  ret i32 %y\n}\n"
+# An intrinsic that this target has no instruction for: LLVM cannot select it, and aborts.
+FATAL = """declare <16 x float> @llvm.x86.avx512.rcp14.ps.512(<16 x float>, <16 x float>, i16)
+define <16 x float> @f(<16 x float> %x) {
+  %y = call <16 x float> @llvm.x86.avx512.rcp14.ps.512(<16 x float> %x, <16 x float> %x, i16 -1)
+  ret <16 x float> %y
+}
+"""
+
+
+@pytest.fixture
+def two() -> Iterator[Beside]:
+    made = Beside(2)
+    yield made
+    made.close()
+
+
+def test_objects_are_the_same(two: Beside) -> None:
+    t = target("x86-64")
+    texts = [GOOD.replace("7", str(n)) for n in range(9)]
+    for text, made in [(text, two.compile(text, t)) for text in texts]:
+        assert made.result() == compile_text(text, t)
+
+
+def test_what_llvm_rejects(two: Beside) -> None:
+    t = target("x86-64")
+    with pytest.raises(CodegenError, match="malformed"):
+        two.compile(GOOD.replace("ret i32", "ret i64"), t).result()
+    assert two.compile(GOOD, t).result()  # and goes on
+
+
+def test_what_llvm_cannot_bear(two: Beside) -> None:
+    with pytest.raises(InternalError, match="LLVM ended its process"):
+        two.compile(FATAL, target("x86-64")).result()
+
+
+def test_a_killed_process() -> None:
+    one = Beside(1)
+    try:
+        made = one.compile(GOOD, target("x86-64"))
+        assert made.result()
+        os.kill(one._processes[0]._run.pid, signal.SIGKILL)
+        with pytest.raises(ResourceError, match="killed"):
+            one.compile(GOOD, target("x86-64")).result()
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("executable", ["", "/nowhere/python", "/bin/false", "/bin/echo"])
+def test_without_processes(monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    made = Beside(2)
+    try:
+        t = target("x86-64")
+        assert made.compile(GOOD, t).result() == compile_text(GOOD, t)
+    finally:
+        made.close()
+
+
+def test_close_waits_for_nothing() -> None:
+    before = threading.active_count()
+    made = Beside(1)
+    run = made._processes[0]._run
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(4000))
+    futures = [made.compile(slow, target("x86-64")) for _ in range(20)]
+    time.sleep(0.3)
+    made.close()
+    assert run.returncode == -signal.SIGKILL
+    assert all(f.done() for f in futures)
+    assert threading.active_count() == before
+
+
+MANY = """<ir_version: 9, opset_import: ["" : 17]>
+g (float[b, s, 16] x) => (float[b, t, 16] y) <int64 one = {1}> {
+    k = Transpose<perm = [0, 2, 1]>(x)  a = MatMul(x, k)  p = Softmax<axis = -1>(a)
+    r = MatMul(p, x)  c = Concat<axis = 1>(r, x)  d = CumSum(c, one)
+    e = Softmax<axis = 1>(d)  f = ReduceMax<axes = [1]>(e)  y = Sub(e, f)
+}"""
+
+
+def _compiled() -> pliant.Compiled:
+    return pliant.compile(parser.parse_model(MANY).SerializeToString())
+
+
+def test_models_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
+    monkeypatch.setenv("PLIANT_NUM_THREADS", "3")
+    used: list[int] = []
+    begin = Beside.__init__
+
+    def noted(self: Beside, count: int) -> None:
+        begin(self, count)
+        used.append(len(self._processes))
+
+    monkeypatch.setattr(beside.Beside, "__init__", noted)
+    monkeypatch.setattr(pipeline, "WORTH_PROCESSES", 2)
+    ours = _compiled()
+    monkeypatch.setenv("PLIANT_NUM_THREADS", "1")
+    alone = _compiled()
+    assert used == [2, 0]
+    assert ours._program.objects == alone._program.objects
+    x = np.random.default_rng(0).standard_normal((2, 5, 16), np.float32)
+    np.testing.assert_array_equal(ours(x), alone(x))
