@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import pliant
+from pliant.lower import function
 from tests.compiled.torch_cases import tensor
 from tests.compiled.torch_run import Apply
 
@@ -221,6 +222,63 @@ def test_rows_that_do_not_lie_side_by_side() -> None:
         return q.transpose(-1, -2).contiguous(), k, v
 
     check(columns, make, ({0: "b", 3: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"}))
+
+
+class Joint(torch.nn.Module):
+    """Queries, keys and values are parts of the rows of one value, or of its columns."""
+
+    def __init__(self, across: bool) -> None:
+        super().__init__()
+        self.across = across
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.relu()  # a result, so it is row-major
+        if self.across:
+            q, k, v = (t.unflatten(-2, (2, -1)).mT for t in x.chunk(3, -2))
+        else:
+            q, k, v = (t.unflatten(-1, (2, -1)).transpose(-2, -3) for t in x.chunk(3, -1))
+        return attend(q, k, v), x
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("keys", [1, 49, 300])
+def test_parts_of_one_value(across: bool, keys: int) -> None:
+    module, shape = Joint(across), (3, 192, keys) if across else (3, keys, 192)
+    f = pliant.compile(module, (tensor(2, *shape),), dynamic_shapes=({0: "b"},))
+    for b in (2, 1, 5):
+        x = tensor(b, *shape, seed=b)
+        for have, want in zip(f(x), module(x), strict=True):
+            torch.testing.assert_close(have, want, rtol=2e-5, atol=2e-5)
+
+
+class Windows(torch.nn.Module):
+    """Attention within windows of an image, and a bias for each pair of places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = torch.nn.Linear(64, 192)
+        self.bias = torch.nn.Parameter(tensor(2, 49, 49))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.qkv(x).chunk(3, -1)
+        q, k, v = (t.unflatten(-1, (2, 32)).transpose(-2, -3) for t in parts)
+        return torch.softmax(q @ (k * 0.2).mT + self.bias, -1) @ v
+
+
+def test_values_ask_for_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are packed, and a projection of which some are parts stays as queries want it."""
+    chosen: list[dict[str, Any]] = []
+    choose = function.choose_layouts
+
+    def noted(*args: Any) -> Any:
+        chosen.append(choose(*args))
+        return chosen[-1]
+
+    monkeypatch.setattr(function, "choose_layouts", noted)
+    module, x = Windows().eval(), tensor(2, 4, 49, 64)
+    f = pliant.compile(module, (x,), dynamic_shapes=({0: "b"},))
+    assert chosen[0]["linear"] == (0, 1, 2, 3)
+    torch.testing.assert_close(f(x), module(x), rtol=2e-5, atol=2e-5)
 
 
 def test_epilogue() -> None:

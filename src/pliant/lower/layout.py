@@ -326,7 +326,7 @@ def _reader_wish(
     dim = _rows_along(load, reader, order, constants)
     if dim is not None:
         return (*(d for d in range(len(load.indices)) if d != dim), dim)
-    innermost = _innermost(reader, order, constants)
+    innermost = _innermost(load, reader, order, constants)
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     if _runs_along(load, innermost):
@@ -353,11 +353,13 @@ def _rows_along(
     return None if dim == len(load.indices) - 1 or _ends_reduced(load, reader) else dim
 
 
-def _innermost(reader: Compute, order: Order | None, constants: Set[str]) -> tuple[str, ...]:
-    """The iterators of which one should be contiguous in what the reader reads."""
+def _innermost(
+    load: Load, reader: Compute, order: Order | None, constants: Set[str]
+) -> tuple[str, ...]:
+    """The iterators of which one should be contiguous in what the reader loads."""
     c = contraction(reader, constants)
-    if c is not None:
-        return c.k
+    if c is not None:  # the second operand is packed, which suits either way
+        return (*c.n, *c.k) if load is c.b else c.k
     if not reader.axes:
         return tuple(a.var for a in reader.reduce_axes)
     last = reader.axes[-1 if order is None else order[-1]].var

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.base.dtypes import DType
+from pliant.base.dtypes import DType, f32
 from pliant.frontend.torch.context import Context, Table
 from pliant.frontend.torch.promote import TO_TORCH, common_type
 from pliant.graph.function import Value
@@ -55,7 +55,12 @@ def batch_norm(
     ctx: Context, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     var: Value | None, training: bool, momentum: float, eps: float, *_: Any,
 ) -> Any:  # fmt: skip
-    if training or mean is None or var is None:
+    if training and mean is None and var is None:  # what keeps no statistics has those of x
+        of = ctx.cast(x, f32) if x.dtype.bits < f32.bits else x
+        axes = tuple(d for d in range(len(x.shape)) if d != 1)
+        mean = ctx.call("mean", of, axes=axes, keepdims=False)
+        var = ctx.call("variance", of, axes=axes, keepdims=False, correction=0)
+    elif training or mean is None or var is None:
         raise ctx.unsupported("batch_norm in training mode; call model.eval() before exporting")
     return in_common(ctx, "batch_norm", (x, weight, bias, mean, var), eps=float(eps))
 

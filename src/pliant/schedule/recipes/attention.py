@@ -126,8 +126,8 @@ def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, I
     if total.is_const:
         return p, height, ceildiv(total, height) * height
     tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)
-    p = p.name_size("block_rows", height * tiles)
-    return p, height, var("block_rows")
+    p = p.name_size("block_tiles", tiles)
+    return p, height, height * var("block_tiles")  # whole tiles, which a name would hide
 
 
 class _Parts:
