@@ -33,6 +33,7 @@ from pliant.frontend.torch.examples import (
 from pliant.frontend.torch.guards import tight_symbols
 from pliant.frontend.torch.mutation import functional
 from pliant.frontend.torch.probe import Probe
+from pliant.frontend.torch.recurrent import whole_recurrences
 from pliant.graph.function import Dim
 
 
@@ -210,7 +211,7 @@ def _tried(
 def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any, strict: bool
 ) -> ExportedProgram:
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), whole_recurrences():
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
