@@ -137,13 +137,13 @@ def outline(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
     strides = tuple((i.label, strides_in(n, i.dims, orders, gaps)) for n, i in renamed.items())
+    rows = group.kind == "row"
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        group.kind == "row" and _is_large(group), group.kind == "row" and _fills_lines(group),
-        flushes and _makes_bf16(group),
+        rows and _is_large(group), rows and _fills_lines(group), flushes and _makes_bf16(group),
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),

@@ -26,10 +26,10 @@ def may_straddle(p: Program, loop: str) -> bool:
     """Whether the loop stores rows of a parameter that nothing reads, which are not known to begin
     with a line."""
     path, extent = p.loop_path("loop_partition", loop), p.loop(loop).extent
-    stored = _stored(p, loop)
-    start = None if stored is None else _start(stored, loop)
-    if stored is None or start is None or (extent.is_const and extent.value < SHORT):
+    row = _row(p, loop)
+    if row is None or (extent.is_const and extent.value < SHORT):
         return False
+    stored, start = row
     every = list(accesses(p.function.body, p.invoked))
     read = any(a.buffer is stored.buffer and not a.write for a in every)
     of_caller = any(b is stored.buffer for b in p.function.buffers)
@@ -39,9 +39,10 @@ def may_straddle(p: Program, loop: str) -> bool:
 def in_lines(p: Program, loop: str, lanes: int) -> tuple[Program, str]:
     """The loop over a row's elements in three: those before a line, whole lines, the rest; to be
     vectorized. Gives the first."""
-    extent, stored = p.loop(loop).extent, _stored(p, loop)
-    start = None if stored is None else _start(stored, loop)
-    assert stored is not None and start is not None  # it may straddle
+    row = _row(p, loop)
+    assert row is not None  # it may straddle
+    stored, start = row
+    extent = p.loop(loop).extent
     first = minimum((-start) % _line(stored), extent)
     p = p.loop_partition(loop, first)
     (rest,) = p.made
@@ -73,11 +74,14 @@ def _stored(p: Program, loop: str) -> Access | None:
     return next((a for a in accesses(p.loop(loop), p.invoked) if a.write), None)
 
 
-def _start(a: Access, loop: str) -> Int | None:
-    """Where a row begins that is stored element after element; None where it is not."""
-    offset = None if a.indices is None else offset_of(a.buffer, a.indices)
+def _row(p: Program, loop: str) -> tuple[Access, Int] | None:
+    """What the loop stores element after element, and where that begins; None where it does not."""
+    stored = _stored(p, loop)
+    if stored is None or stored.indices is None:
+        return None
+    offset = offset_of(stored.buffer, stored.indices)
     along = None if offset is None else offset.linear(loop)
-    return None if along is None or along[0] != 1 else along[1]
+    return None if along is None or along[0] != 1 else (stored, along[1])
 
 
 def _line(a: Access) -> int:

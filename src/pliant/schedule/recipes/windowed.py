@@ -170,10 +170,10 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
 def _last_tile(p: Program, tiles: str, whole: Int) -> Program:
     """That of fewer columns or rows: all its sums are made, of what may be read, or one by one."""
     first, update, *_ = _blocks(p, tiles)
-    window = [i.kind for i in p.block(update).iters].count("R")
     try:
         return p.pad_block(first, update, along=tiles)
     except SchedulingError:  # some would be out of bounds
+        window = [i.kind for i in p.block(update).iters].count("R")
         p = p.loop_partition(tiles, whole)
         return _one_by_one(p, p.made[0], window)
 
