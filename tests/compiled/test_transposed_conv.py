@@ -155,3 +155,19 @@ def test_columns_of_several_phases(filters: int) -> None:
         x = tensor(*shape)
         with torch.no_grad():
             torch.testing.assert_close(f(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 12, 14])
+@pytest.mark.parametrize("kernel", [2, 4])
+def test_small_images_of_a_constant_size(size: int, kernel: int) -> None:
+    """Rows of a few pixels are divided by numbers, which are in the expressions then."""
+    first, weight = tensor(16, 16, 1, 1), tensor(16, 20, kernel, kernel, seed=1)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = F.conv_transpose2d(F.conv2d(x, first), weight, None, kernel)
+        return y
+
+    f = pliant.compile(Apply(fn), (tensor(2, 16, size, size),), dynamic_shapes=(({0: "b"},),))
+    for b in (1, 3):
+        x = tensor(b, 16, size, size)
+        assert_same(f(x), fn(x), tolerance=1e-5)

@@ -186,7 +186,8 @@ def _rejoined(part: Int, found: Collection[Int], numbers: Collection[Int]) -> li
         return [atom.num]
     if not isinstance(atom, ModAtom):
         return []
-    if atom.num // atom.den in found:
+    quotient = atom.num // atom.den
+    if quotient in found or _flat(quotient) in found:
         return [atom.num]
     joined = []
     for y in numbers:
@@ -195,3 +196,14 @@ def _rejoined(part: Int, found: Collection[Int], numbers: Collection[Int]) -> li
             if isinstance(q, DivAtom) and q.den is atom.den and q.num % q.den is part:
                 joined.append(q.den * (y - c * t) + c * q.num)
     return joined
+
+
+def _flat(x: Int) -> Int:
+    """A quotient of a quotient as one: (2*o + i//4)//4 is (8*o + i)//16."""
+    atom = x.sole_atom
+    if isinstance(atom, DivAtom):
+        for c, t in _terms(atom.num, atom.num.names):
+            q = t.sole_atom
+            if c == 1 and isinstance(q, DivAtom) and q.den.is_const:
+                return _flat((q.den * (atom.num - t) + q.num) // (q.den * atom.den))
+    return x
