@@ -25,7 +25,7 @@ from pliant.base.errors import InternalError, ResourceError
 from pliant.codegen.llvm.compile import CodegenError, compile_text
 from pliant.codegen.llvm.target import Target
 
-READY: Final = b"ready"
+READY: Final = b"pliant, ready\n"
 # The search path comes as arguments: this process may have changed its own.
 PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve()"
 
@@ -35,18 +35,20 @@ def serve() -> None:
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # whatever prints does not print into the replies
-        answer: object = READY
+        replies.write(READY)
+        replies.flush()
         while True:
-            pickle.dump(answer, replies)
-            replies.flush()
             try:
                 text, target = pickle.load(requests)
             except EOFError:
                 return
+            answer: bytes | str
             try:
                 answer = compile_text(text, target)
             except CodegenError as error:
                 answer = str(error)
+            pickle.dump(answer, replies)
+            replies.flush()
 
 
 class _Process:
@@ -64,8 +66,7 @@ class _Process:
     def ready(self) -> bool:
         """Whether it is what it should be; waits for it the first time."""
         if not self._ready:
-            with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                self._ready = pickle.load(self._from) == READY
+            self._ready = self._from.read(len(READY)) == READY
         return self._ready
 
     def compile(self, text: str, t: Target) -> bytes:
