@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import f32, i64
 from pliant.frontend.torch.context import Context, Lowering, Table
+from pliant.frontend.torch.lower_shape import select
 from pliant.frontend.torch.recurrent import KINDS, operator_name
 from pliant.graph.function import Value
 from pliant.sym.expr import as_int
@@ -38,14 +39,14 @@ def _lowering(kind: str) -> Lowering:
             for way in range(ways):
                 k = layer * ways + way
                 mine = [ctx.cast(p, wide) for p in params[k * each : (k + 1) * each]]
-                begin = [ctx.cast(_part(ctx, s, k), wide) for s in states]
+                begin = [ctx.cast(select(ctx, s, 0, k), wide) for s in states]
                 h, *ends = _direction(ctx, op, y, mine, begin, reverse=way == 1, **attrs)
                 done.append(h)
                 last.append(tuple(ends))
             y = done[0] if ways == 1 else ctx.call("concat", tuple(done), axis=2)
         if batch_first:
             y = ctx.call("transpose", y, perm=(1, 0, 2))
-        ends = [_stacked(ctx, parts) for parts in zip(*last, strict=True)]
+        ends = [ctx.call("stack", parts, axis=0) for parts in zip(*last, strict=True)]
         return tuple(ctx.cast(v, dtype) for v in (y, *ends))
 
     return lower
@@ -65,19 +66,6 @@ def _direction(
     lengths = ctx.call("expand", ctx.tensor(as_int(steps), i64), shape=(batch,))
     weights = ctx.call("transpose", r, perm=(1, 0))
     return tuple(ctx.call(op, given, weights, inner, lengths, *start, **attrs))
-
-
-def _part(ctx: Context, x: Value, k: int) -> Value:
-    """`x[k]`."""
-    rest = x.shape[1:]
-    part = ctx.call(
-        "slice", x, starts=(k, *[0 for _ in rest]), stops=(k + 1, *rest), steps=(1,) * len(x.shape)
-    )
-    return ctx.call("squeeze", part, axes=(0,))  # type: ignore[no-any-return]
-
-
-def _stacked(ctx: Context, parts: Sequence[Value]) -> Value:
-    return ctx.call("stack", tuple(parts), axis=0)  # type: ignore[no-any-return]
 
 
 RECURRENT: Final[Table] = {
