@@ -37,7 +37,7 @@ def recipes(f: pliant.Compiled) -> str:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("filters", [8, 16, 24, 33, 64])
+@pytest.mark.parametrize("filters", [8, 16, 20, 24, 31, 33, 64])
 def test_filters(channels: int, filters: int) -> None:
     conv = nn.Conv2d(channels, filters, 3, 2, 1)
     f = check(nn.Sequential(conv, nn.ReLU6(), nn.Conv2d(filters, 5, 1)), channels)
@@ -56,6 +56,13 @@ def test_filters(channels: int, filters: int) -> None:
 def test_windows(options: dict[str, Any]) -> None:
     sizes = [s for s in SIZES if min(s) > 1]
     check(nn.Sequential(nn.Conv2d(3, 32, **options), nn.Hardswish()), 3, sizes)
+
+
+def test_long_runs_with_padding() -> None:
+    """A window as wide as its step, of which a part is outside: a product whose rows are copied,
+    by a loop of an extent that is not known to be more than 0."""
+    f = check(nn.Conv2d(3, 20, 16, 16, 8), 3, [s for s in SIZES if min(s) >= 3])
+    assert "[contraction" in recipes(f)
 
 
 def test_without_padding() -> None:

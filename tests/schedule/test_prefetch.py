@@ -42,8 +42,10 @@ def test_what_is_only_stored() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(SchedulingError, match="y_j_0: it is serial, not vectorized"):
-        vectors().prefetch("y_j_0", "x", 64)
+    with pytest.raises(SchedulingError, match="y_i: it is parallel"):
+        vectors().parallel("y_i").prefetch("y_i", "x", 64)
+    with pytest.raises(SchedulingError, match="has no y to read"):
+        vectors().prefetch("y_j_0", "y", 64)
     with pytest.raises(SchedulingError, match="mentions y_i, which are not sizes"):
         vectors().prefetch("y_j_1", "x", var("y_i"))
     p = chain().split("y_j", 16).vectorize("y_j_1")
@@ -66,3 +68,23 @@ def test_code() -> None:
             y = np.full_like(x, np.nan)
             native(q.function, [x, y], {"n": rows, "k": columns})
             np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
+
+
+def test_code_of_other_loops() -> None:
+    """An iteration asks for the lines of what it will read: so many whole ones as that fills, or
+    the first."""
+    for size, lines in ((16, 1), (32, 2), (80, 5), (7, 1)):
+        p = chain().compute_inline("a").compute_inline("b").split("y_j", size)
+        q = p.prefetch("y_j_0", "x", 2 * k)
+        for r in (q, q.vectorize("y_j_1"), q.parallel("y_i"), q.prefetch("y_j_1", "x", 1)):
+            text, _ = kernel_text(r.function, target("x86-64-avx512"))
+            asked = lines + (dict(r.loop("y_j_1").notes).get("prefetch") is not None)
+            assert text.count("call void @llvm.prefetch") == asked
+            x = np.arange(6 * 33, dtype=np.float32).reshape(6, 33)
+            y = np.full_like(x, np.nan)
+            native(r.function, [x, y], {"n": 6, "k": 33})
+            np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
+    p = chain().compute_inline("a").compute_inline("b").prefetch("y_i", "x", k)
+    same(chain(), p)
+    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 1

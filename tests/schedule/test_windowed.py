@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from pliant.codegen.build import kernel_text
+from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
@@ -100,5 +103,39 @@ def test_rows_of_images(name: str) -> None:
         known = dict(zip(map(str, (*result, *image)), (
             1, 3, high, wide, 1, 3, step * (high - 1) + reach + 1, step * (wide - 1) + reach + 1,
         ), strict=True))  # fmt: skip
+        cases.append([known[size] for size in spec.sizes])
+    same(start(spec), p, cases)
+
+
+def image_spec(filters: int) -> Spec:
+    """The first convolution of a model, which reads images with their channels first."""
+    module = nn.Sequential(nn.Conv2d(3, filters, 3, 2, 1), nn.ReLU(), nn.Conv2d(filters, 8, 1))
+    dynamic: Any = ({0: "n", 2: "h", 3: "w"},)
+    request = Request(module.eval(), (torch.ones(2, 3, 20, 21),), None, dynamic)
+    launches = lower_function(import_model(request, OPERATORS).function, OPERATORS, 32).main
+    return next(x.spec for _, x in launches.launches if x.spec.kind == "reduction")
+
+
+@pytest.mark.parametrize("filters", [12, 16, 20, 24, 40])
+def test_code_for_images(filters: int) -> None:
+    """Rows of a window ask for the image's next ones. No vector is of a register and a part of
+    one, as LLVM would take it to pieces."""
+    p = windowed_recipe(image_spec(filters), 16, 28)
+    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch")
+    code = "".join(line for line in text.splitlines() if not line.startswith("@"))
+    lanes = {int(n) for n in re.findall(r"<(\d+) x float>", code)}
+    assert all(n % 16 == 0 or n < 16 for n in lanes), lanes
+
+
+@pytest.mark.parametrize("filters", [3, 5, 8])
+def test_images_keep_the_meaning(filters: int) -> None:
+    spec = image_spec(filters + 5)
+    p = windowed_recipe(spec, filters, SUMS)
+    image, result = spec.inputs[0].shape, spec.members[-1][1].shape
+    cases = []
+    for high, wide in ((5, 3), (8, 33)):
+        places = (1, filters + 5, (high + 1) // 2, (wide + 1) // 2)
+        known = dict(zip(map(str, (*image, *result)), (1, 3, high, wide, *places), strict=True))
         cases.append([known[size] for size in spec.sizes])
     same(start(spec), p, cases)

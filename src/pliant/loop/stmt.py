@@ -155,7 +155,8 @@ PAGE: Final = 4096  # bytes whose addresses differ in what chooses the set of a 
 class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
     (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
-    (PREFETCH, (buffer, n)) asks for what lies n elements behind what is read of the buffer."""
+    (PREFETCH, (buffer, n)) asks for what lies n elements behind what is read of the buffer, in
+    every vector, or by every iteration of a loop that is not vectorized."""
 
     var: str
     extent: Int

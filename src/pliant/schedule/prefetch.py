@@ -26,6 +26,9 @@ After:
 What lies 64 elements behind what is read is asked for: here four rows ahead. What is only stored is
 asked for as what will be written. It changes no value, and what is asked for need not exist: at the
 end of a buffer the wish comes to nothing.
+
+A loop that is not vectorized asks at the start of each iteration, for the lines of all that its
+first load of the buffer will read in it, from the first to the last.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from pliant.sym.expr import IntLike, as_int
 @primitive
 def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
     """Where the vectors of the loop read the buffer, or only store it, what lies `ahead` so many
-    elements further is asked for."""
+    elements further is asked for; of a serial or unrolled loop, what it reads in an iteration."""
     check_prefetch(p, loop, buffer, ahead)
     path = p.loop_path("prefetch", loop)
     target = path[-1]
@@ -51,13 +54,14 @@ def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
 
 
 def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
-    """The loop is vectorized, asks for nothing yet, and reads or stores the parameter element after
-    element along the lanes; `ahead` is in terms of sizes."""
+    """The loop is not shared between threads, asks for nothing yet, and accesses the parameter:
+    a vectorized one element after element along the lanes, others in a load. `ahead` is in terms
+    of sizes."""
     path = p.loop_path("prefetch", loop)
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
-    if target.kind != "vectorized":
-        raise SchedulingError("prefetch", place, f"it is {target.kind}, not vectorized")
+    if target.kind not in ("vectorized", "serial", "unrolled"):
+        raise SchedulingError("prefetch", place, f"it is {target.kind}")
     if PREFETCH in dict(target.notes):
         raise SchedulingError("prefetch", place, "it asks for something already")
     strange = as_int(ahead).names - p.sizes
@@ -66,10 +70,12 @@ def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
         raise SchedulingError("prefetch", place, reason)
     if all(b.name != buffer for b in p.function.buffers):
         raise SchedulingError("prefetch", place, f"{buffer} is no parameter")
+    vectors = target.kind == "vectorized"
     for a in accesses(target.body, p.invoked):
-        if a.buffer.name == buffer and a.indices is not None:
+        if a.buffer.name == buffer and a.indices is not None and (vectors or not a.write):
             offset = offset_of(a.buffer, a.indices)
             along = None if offset is None else offset.linear(loop)
-            if along is not None and along[0] == 1:
+            if offset is not None and (not vectors or (along is not None and along[0] == 1)):
                 return
-    raise SchedulingError("prefetch", place, f"it has no {buffer} element after element")
+    how = "element after element" if vectors else "to read"
+    raise SchedulingError("prefetch", place, f"it has no {buffer} {how}")

@@ -75,6 +75,9 @@ class _Scope:
     memo: dict[Expr, Val] = field(default_factory=dict)
 
 
+Ask = tuple[str, Int]  # a buffer, and how far ahead it is asked for
+
+
 class Emitter:
     """Emits one LLVM function."""
 
@@ -90,7 +93,7 @@ class Emitter:
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
         self.past: bool | None = None  # whether those of this loop do; None: each asks for itself
         self.streams = False  # whether some do
-        self.ahead: tuple[str, Int] | None = None  # a buffer, and how far ahead it is asked for
+        self.ahead: Ask | None = None  # what the vectors of the loop ask for
         self.ahead_to_write = False  # whether it is stored, and not read, in the loop
         self.to_bf16 = False  # whether what is computed becomes bf16, for products only
         self.mask: str | None = None
@@ -343,7 +346,7 @@ class Emitter:
             case "unrolled":
                 for k in range(self.resolve(s.extent).value):
                     with self.bound(s.var, k):
-                        self.statement(s.body)
+                        self._iteration(s.body, dict(s.notes).get(PREFETCH))
             case "parallel":
                 self._parallel(s)
             case _:
@@ -351,30 +354,39 @@ class Emitter:
 
     def _serial(self, s: For) -> None:
         extent = self.resolve(s.extent)
+        ask = dict(s.notes).get(PREFETCH)
         if extent.is_const and extent.value == 1:
             with self.bound(s.var, 0):
-                self.statement(s.body)
+                self._iteration(s.body, ask)
             return
         count = ints.emit_uniform(self, extent)
-        self._count_loop("0", count, s.var, s.body)
+        self._count_loop("0", count, s.var, s.body, ask)
 
-    def _count_loop(self, first: str, last: str, name: str, body: Stmt) -> None:
+    def _iteration(self, body: Stmt, ask: Ask | None) -> None:
+        """A loop's body, once, and first what it asks for."""
+        if ask is not None:
+            memory.ask_for(self, body, *ask)
+        self.statement(body)
+
+    def _count_loop(
+        self, first: str, last: str, name: str, body: Stmt, ask: Ask | None = None
+    ) -> None:
         """for name in [first, last): body; twice, where that saves asking how to store."""
         t = self.text
         some = past.asked_once(self, name, body) if self.streams and self.past is None else ""
         if not some:
-            self._counted(first, last, name, body)
+            self._counted(first, last, name, body, ask)
             return
         then, other, done = t.label("past"), t.label("plain"), t.label("done")
         t.branch(some, then, other)
         for label, self.past in ((then, True), (other, False)):
             t.start(label)
-            self._counted(first, last, name, body)
+            self._counted(first, last, name, body, ask)
             t.jump(done)
         self.past = None
         t.start(done)
 
-    def _counted(self, first: str, last: str, name: str, body: Stmt) -> None:
+    def _counted(self, first: str, last: str, name: str, body: Stmt, ask: Ask | None) -> None:
         t = self.text
         head, inside, done = t.label("head"), t.label("body"), t.label("done")
         before = t.block
@@ -390,7 +402,7 @@ class Emitter:
         self._sizes[name] = i
         self.loops.append(loop)
         with self.scope():
-            self.statement(body)
+            self._iteration(body, ask)
         self.loops.pop()
         del self._sizes[name]
         t.jump(latch)

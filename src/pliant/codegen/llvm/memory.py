@@ -15,6 +15,7 @@ from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints, past, pieces
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Const, Expr, Index, Load
+from pliant.ir.node import walk
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.lower.access import cost_of
@@ -402,10 +403,33 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> No
     """Ask for the lines of a vector that lies `ahead` elements behind this one; no line may be
     there."""
     far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
-    # To read or to write, into all caches, data.
-    how = [("i32", str(int(e.ahead_to_write))), ("i32", "3"), ("i32", "1")]
-    for byte in range(0, e.lanes * buffer.dtype.bytes, LINE):
-        at = e.text.assign(f"getelementptr i8, ptr {far}, i64 {byte}")
+    _ask(e, far, e.lanes * buffer.dtype.bytes, write=e.ahead_to_write)
+
+
+def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int) -> None:
+    """Ask for what lies `ahead` elements behind all that the first load of the buffer in `s` reads
+    while the loops inside run; where they make it a run of unknown length, for its start."""
+    nodes = list(walk(s))
+    load = next((n for n in nodes if isinstance(n, Load) and n.source.name == buffer), None)
+    if load is None or not all(isinstance(i, Index) for i in load.indices):
+        return
+    offset = e.resolve(_affine(load.source, load.indices))
+    last = {n.var: n.extent - 1 for n in nodes if isinstance(n, loop.For)}
+    first = offset.subs(dict.fromkeys(last, 0))
+    if not e.knows(first):
+        return
+    span = e.resolve(offset.subs(last) - first)
+    size = (span.value + 1) * load.dtype.bytes if span.is_const else 0
+    start = ints.emit_uniform(e, first + ahead)
+    far = _address(e, e.place(load.source).pointer, start, load.dtype)
+    _ask(e, far, max(size // LINE, 1) * LINE, write=False)
+
+
+def _ask(e: Emitter, address: str, size: int, *, write: bool) -> None:
+    """Ask for so many bytes, to read or to write, into all caches, as data."""
+    how = [("i32", str(int(write))), ("i32", "3"), ("i32", "1")]
+    for byte in range(0, size, LINE):
+        at = e.text.assign(f"getelementptr i8, ptr {address}, i64 {byte}")
         e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
 
 

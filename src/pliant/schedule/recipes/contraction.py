@@ -14,6 +14,7 @@ are few, so are the panels of a chunk: there are tasks for all threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from pliant.ir.expr import loads_of
@@ -153,8 +154,9 @@ def _shared(
 
 def _apart(p: Program, loop: LoopRef, extents: Sequence[Int]) -> Program:
     """A loop over positions in several axes of these extents is one for each again: no division
-    is left in an address."""
-    for extent in reversed(extents[1:]):
-        p = p.split(loop, extent, tail="exact")
-        loop = LoopRef(p.made[0])
+    is left in an address, but by extents that are not known to be more than 0."""
+    with suppress(SchedulingError):
+        for extent in reversed(extents[1:]):
+            p = p.split(loop, extent, tail="exact")
+            loop = LoopRef(p.made[0])
     return p

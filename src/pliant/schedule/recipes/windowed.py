@@ -24,6 +24,8 @@ from typing import Final
 
 from pliant.ir.expr import Axis, Index, index_names, loads_of
 from pliant.ir.tensor import Compute
+from pliant.loop.regions import accesses
+from pliant.loop.stmt import offset_of
 from pliant.lower.canonical import Spec
 from pliant.lower.few_channels import filters_of
 from pliant.schedule.errors import SchedulingError
@@ -106,12 +108,13 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
     *outer, tiled, inner = loops
     extent, columns = p.loop(inner).extent, p.loop(tiled).extent
     work = work * columns * extent
-    registers = 1 if height > 1 or (extent.is_const and extent.value <= lanes) else WIDE
+    few = extent.value if extent.is_const and extent.value < lanes * WIDE else 0
+    registers = 1 if height > 1 or 0 < few <= lanes else WIDE
     usual = min(SHARED, sums // WIDE) if filters_of(tensor) else TILE
     p = p.split(tiled, _width(columns, usual, usual * WIDE // (registers * height)))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
-    p = p.split(inner, registers * lanes)
+    p = p.split(inner, few if lanes < few and height == 1 else registers * lanes)
     blocks, lane = p.made
     tile = [row, lane]
     if height > 1:
@@ -132,7 +135,9 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
         loop = p.loops(_blocks(p, part)[0])[inside]
         p, ends = _parts(p, loop, whole if nest[1] is tiles else None)
         for end in ends:
-            p = _in_registers(p, end, len(tile))
+            if filters_of(tensor) and len(outer) > 1:
+                p = _next_row(p, end, outer[-1])
+            p = _in_registers(p, end, len(tile), lanes)
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
@@ -195,7 +200,7 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
     return p, [loop, *map(str, p.made)]
 
 
-def _in_registers(p: Program, tiles: str, rank: int) -> Program:
+def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
     """Each tile of sums, of so many loops, at once. Above a tile's loops are those of the window
     that slide along it."""
     update = _blocks(p, tiles)[1]
@@ -203,10 +208,32 @@ def _in_registers(p: Program, tiles: str, rank: int) -> Program:
     for block in _blocks(p, tiles):
         loops = p.loops(block)
         slid = rank - 1 if len(loops) == depth else 0
-        p = p.vectorize(loops[-1])
+        p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
     return p
+
+
+def _next_row(p: Program, tiles: str, row: str) -> Program:
+    """Each row of a window asks for what it will read of the image for the next row of results. A
+    model's first image comes from memory, in pieces too short to be fetched ahead unasked."""
+    *_, asks, _slid, _column, _lane = p.loops(_blocks(p, tiles)[1])
+    for a in accesses(p.loop(asks), p.invoked):
+        offset = None if a.indices is None else offset_of(a.buffer, a.indices)
+        along = None if offset is None else offset.linear(row)
+        if along is not None and along[0] != 0:
+            return p.prefetch(asks, a.buffer.name, along[0])
+    return p
+
+
+def _whole_vectors(p: Program, loop: str, lanes: int) -> Program:
+    """The loop in vectors: as many lanes as its extent and, where these fill some registers and a
+    part of one, that part by itself, as LLVM would take such a vector to pieces."""
+    extent = p.loop(loop).extent.value
+    if extent > lanes and extent % lanes:
+        p = p.loop_partition(loop, extent - extent % lanes)
+        p = p.vectorize(*map(str, p.made))
+    return p.vectorize(loop)
 
 
 def _one_by_one(p: Program, tiles: str, window: int) -> Program:
