@@ -119,6 +119,19 @@ def test_values_that_are_multiplied_few_times_stay() -> None:
     assert 1e-4 * want.norm() <= (many(q, k) - want).norm() <= 1e-2 * want.norm()
 
 
+@pytest.mark.parametrize(("window", "stays"), [(3, True), (7, False)])
+def test_small_windows_on_few_channels_stay(window: int, stays: bool) -> None:
+    """A model's first image is read where it lies, unless each element is multiplied often."""
+    first = nn.Conv2d(3, 16, window, 2, window // 2)
+    module = nn.Sequential(first, nn.ReLU(), nn.Conv2d(16, 8, 1)).eval()
+    x = torch.randn(1, 3, 30, 34)
+    f = pliant.compile(module, (x,), precision="bf16")
+    said = "a window of 27 elements on few channels takes longer to copy as pairs"
+    assert (said in f.explain()) == stays
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), module(x), rtol=0.0, atol=0.02)
+
+
 def test_attention_of_which_one_product_stays() -> None:
     """Values that are narrower than keys: the scores are of bf16, what they weigh is not."""
     torch.manual_seed(0)

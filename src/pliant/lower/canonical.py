@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import bf16
 from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce
+from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -27,7 +28,6 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.loop.stmt import LINE
-from pliant.lower.few_channels import filters_of
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load
+from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import classify, is_identity
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
-from pliant.lower.few_channels import filters_of
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 

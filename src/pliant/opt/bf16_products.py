@@ -7,7 +7,8 @@
 What depends on weights alone is converted when the model is compiled; the cast of a view is a view
 of the cast, so that it joins the kernel that computes the values, which then stores half the bytes.
 Products of two values that multiply each few times stay as they are: elements would take longer to
-be converted and laid out in pairs than to be multiplied.
+be converted and laid out in pairs than to be multiplied. So do convolutions of few channels with
+small windows: in f32 they read an image where it lies, pairs of bf16 would have to be copied.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Load
+from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute
 from pliant.opt.narrowing import Narrowing, placeholders
+from pliant.sym.expr import as_int
 
 FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
+SMALL: Final = 64  # elements of a window on all channels whose copy takes as long as the product
 
 
 class Bf16Products(Narrowing):
@@ -48,6 +52,9 @@ class Bf16Products(Narrowing):
         memo: dict[Node, Any],
     ) -> Compute | str:  # fmt: skip
         """`tensor` with these factors in bf16."""
+        window = math.prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
+        if filters_of(tensor) and window.value <= SMALL:
+            return f"a window of {window} elements on few channels takes longer to copy as pairs"
         if not any(self.is_constant(load) for load in loads):
             times = _multiplications(tensor, loads)
             if times < FEW:

@@ -23,11 +23,11 @@ from math import prod
 from typing import Final
 
 from pliant.ir.expr import Axis, Index, index_names, loads_of
+from pliant.ir.few_channels import filters_of
 from pliant.ir.tensor import Compute
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import offset_of
 from pliant.lower.canonical import Spec
-from pliant.lower.few_channels import filters_of
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
