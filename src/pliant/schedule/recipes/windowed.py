@@ -1,8 +1,9 @@
 """A reduction over a window that slides along images, by columns or by rows: tiles of registers.
 
     loops over all but the last two dimensions, shared between threads
-        the last but one in tiles, the last in blocks of a few vectors (a block outermost: the
-        weights of a large window for all of them, and what it reads, would not stay in a cache)
+        the last but one in tiles, the last in blocks of a few vectors; tile by tile, as what lies
+        side by side is fetched ahead, or block by block with large windows, whose weights and
+        inputs for all blocks would not stay in a cache
             a tile of accumulators starts; each element of the window updates all of it; it is used
             what slides along the tile is the innermost of the window's loops; it, and those of the
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
@@ -40,7 +41,7 @@ WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
-LARGEST_WINDOW: Final = 9  # and of one that two rows share: all that they read stays in registers
+SMALL_WINDOW: Final = 9  # and of one of which all that two rows share stays in registers
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
@@ -89,15 +90,18 @@ def _shares_lines(spec: Spec) -> bool:
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
     slid = _slid(spec, tensor)
-    area = prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
-    small = area.is_const and area.value <= LARGEST_WINDOW
-    if not small or len(spec.order) < 4 or filters_of(tensor):
+    if not _is_small(tensor) or len(spec.order) < 4 or filters_of(tensor):
         return False
     line = tensor.axes[spec.order[-3]].var
     others = {a.var for a in tensor.reduce_axes if a is not slid}
     indices = [i for x in loads_of(tensor.body) for i in x.indices if isinstance(i, Index)]
     along = [i.int_.linear(line) for i in indices if others & index_names(i)]
     return any(at is not None and at[0] == 1 for at in along)
+
+
+def _is_small(tensor: Compute) -> bool:
+    area = prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
+    return area.is_const and area.value <= SMALL_WINDOW
 
 
 def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
@@ -122,7 +126,7 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
         outer[-1], line = p.made
         tile = [line, *tile]
         work = work * height
-    nest = (tiles, blocks) if height > 1 else (blocks, tiles)
+    nest = (tiles, blocks) if _is_small(tensor) else (blocks, tiles)
     p = p.reorder(*nest, *tile)
     p = _tile_of_sums(p.compute_at(anchor, nest[1]), spec, nest[1])
     if height > 1 and p.block(anchor).where is not None:
