@@ -98,11 +98,11 @@ PADDED = {
         2,
     ),
     "product": (lambda x: F.conv2d(F.pad(x, (0, 1, 1, 0)), FULL, padding=(1, 0)), 2),
-    "cropped": (lambda x: F.conv2d(F.pad(x, (-1, 2, 1, -1)), DEPTHWISE, groups=5), 3),
+    "cropped": (lambda x: F.conv2d(F.pad(x, (-1, 2, 1, -1)), DEPTHWISE, groups=5), 2),
     "maximum": (lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1), value=0.5), 2, 1), 2),
     "mean of zeros": (lambda x: F.avg_pool2d(F.pad(x, (1, 1, 1, 1)), 2, 1), 3),
     "mean of a number": (lambda x: F.avg_pool2d(F.pad(x, (1, 1, 1, 1), value=2.0), 2, 1), 4),
-    "reflected": (lambda x: F.conv2d(F.pad(x, (1, 1, 1, 1), "reflect"), DEPTHWISE, groups=5), 3),
+    "reflected": (lambda x: F.conv2d(F.pad(x, (1, 1, 1, 1), "reflect"), DEPTHWISE, groups=5), 2),
     "read by others": (
         lambda x: F.max_pool2d(y := F.pad(x, (1, 1, 1, 1)), 3, 1, 1) + y.exp(),
         4,

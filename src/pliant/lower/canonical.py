@@ -296,13 +296,11 @@ def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> 
                 axes=axes(tensor.axes),
                 where=tuple(_rename_expr(w, renamed, sizes) for w in tensor.where),
                 value=_rename_expr(tensor.value, renamed, sizes),
-                requires=(),
                 skip=None if tensor.skip is None else _rename_expr(tensor.skip, renamed, sizes),
             )
         case Opaque():
             return tensor.replace(
                 label="t",
-                requires=(),
                 operands=tuple(renamed[o.name] for o in tensor.operands),
                 results=tuple((d, tuple(map(sizes.rename, sh))) for d, sh in tensor.results),
             )

@@ -27,7 +27,7 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
     """Rewrite in place; not those stages of which somebody has decided how they lie."""
     fixed = {*s.results, *keep}
     for stage in s.stages.values():
-        if not isinstance(stage.tensor, Compute) or stage.tensor.requires:
+        if not isinstance(stage.tensor, Compute):
             fixed.update(stage.inputs)
         fixed.update(_read_by_data(stage))
     kept: dict[str, tuple[int, ...]] = {}  # dimensions that are left, of stages that lost some
@@ -35,7 +35,7 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
         tensor = stage.tensor
         if not isinstance(tensor, Compute):
             continue
-        free = name not in fixed and not tensor.requires and stage.notes == ()
+        free = name not in fixed and stage.notes == ()
         is_row = free and _is_row_value(tensor, s, kept)
         tensor = _reading(tensor, kept, s)
         used = names_in(tensor.body)

@@ -41,9 +41,9 @@ def inline_copies(s: Stages) -> None:
                 tensor = simplify_indices(inside.replace(body=body), s.facts)
             if tensor is not stage.tensor:
                 s.stages[name] = replace(stage, tensor=tensor)
-            if not tensor.requires and (is_copy(tensor) or _is_free(tensor)):
+            if is_copy(tensor) or _is_free(tensor):
                 bodies[name] = tensor
-            elif not tensor.requires and _is_padding(tensor):
+            elif _is_padding(tensor):
                 padded[name] = tensor
     remove_dead(s)
 

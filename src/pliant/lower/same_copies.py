@@ -41,7 +41,7 @@ def drop_same_copies(s: Stages, orders: dict[str, Order]) -> None:
 def _turned(copy: object) -> tuple[str, list[int]]:
     """What the tensor copies with its dimensions in another order, and which of the copy's
     dimensions each of them is; an empty name where it does something else."""
-    if not isinstance(copy, Compute) or copy.requires or not isinstance(copy.body, Load):
+    if not isinstance(copy, Compute) or not isinstance(copy.body, Load):
         return "", []
     names = [a.var for a in copy.axes]
     at = [i.int_ for i in copy.body.indices if isinstance(i, Index)]

@@ -69,8 +69,6 @@ def _scaled(s: Stages, side: Expr, reduced: set[str]) -> tuple[Load, Load, Binar
     if not isinstance(scaled.body, Binary) or scaled.body.op not in ("mul", "div"):
         return None
     body = scaled.body
-    if scaled.requires:
-        return None
     where = {a.var: i.int_ for a, i in zip(scaled.axes, side.indices, strict=True)}  # type: ignore
     pairs = [(body.a, body.b)] if body.op == "div" else [(body.a, body.b), (body.b, body.a)]
     for value, scale in pairs:

@@ -136,7 +136,7 @@ def _split_sum(
     if bounds:
         term = Select(all_of(bounds), term, const(0, term.dtype))
     reduced = tuple(Axis(a.var, extents.get(a.var, a.extent)) for a in body.axes)
-    return Compute("t", axes, Reduce("sum", reduced, term), tensor.requires), splits
+    return Compute("t", axes, Reduce("sum", reduced, term)), splits
 
 
 def _better_in_rows(tensor: Compute, groups: ChannelGroups, columns: int) -> bool:
@@ -231,7 +231,7 @@ def _split_map(
     def visit(node: Node) -> Node:
         return Index(node.int_.subs(where)) if isinstance(node, Index) else node
 
-    return Compute("t", axes, transform(tensor.body, visit, memo), tensor.requires), splits
+    return Compute("t", axes, transform(tensor.body, visit, memo)), splits
 
 
 def _mentions(root: Expr, names: set[str], without: Mapping[Node, Any]) -> bool:

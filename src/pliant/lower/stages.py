@@ -139,12 +139,13 @@ def remove_dead(s: Stages) -> None:
 
 
 def _retarget(tensor: Tensor, memo: dict[Node, Any], name: str) -> Tensor:
-    """`tensor` reading from what `memo` maps its sources to; only a program keeps a label."""
+    """`tensor` reading from what `memo` maps its sources to; only a program keeps a label. What it
+    requires of sizes is among the function's equalities, and no stage's business any more."""
     table = dict(memo)
     match tensor:
         case Compute():
             body = transform(tensor.body, _same, table)
-            return Compute("t", tensor.axes, body, tensor.requires)
+            return Compute("t", tensor.axes, body)
         case Scan():
             return tensor.replace(label="t", body=transform(tensor.body, _same, table))
         case Scatter():
@@ -154,9 +155,12 @@ def _retarget(tensor: Tensor, memo: dict[Node, Any], name: str) -> Tensor:
                 where=tuple(transform(w, _same, table) for w in tensor.where),
                 value=transform(tensor.value, _same, table),
                 skip=None if tensor.skip is None else transform(tensor.skip, _same, table),
+                requires=(),
             )
         case Opaque():
-            return tensor.replace(label=name, operands=tuple(memo[o] for o in tensor.operands))
+            return tensor.replace(
+                label=name, operands=tuple(memo[o] for o in tensor.operands), requires=()
+            )
         case OpaqueOutput():
             return tensor.replace(of=memo[tensor.of])
     raise AssertionError(tensor)

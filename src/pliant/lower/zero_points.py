@@ -175,7 +175,7 @@ class _Rewriting:
                 total = total + Index(terms).cast(i32) * both
             return total
 
-        return compute(product.shape, element, product.label, product.requires)
+        return compute(product.shape, element, product.label)
 
     def bound(self, wish: str, tensor: Compute, stage: Stage) -> Input:
         """The value of a stage that computes `tensor`, a new one where there is none."""
