@@ -221,12 +221,13 @@ def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
 def _next_row(p: Program, tiles: str, row: str) -> Program:
     """Each row of a window asks for what it will read of the image for the next row of results. A
     model's first image comes from memory, in pieces too short to be fetched ahead unasked."""
-    *_, asks, _slid, _column, _lane = p.loops(_blocks(p, tiles)[1])
+    *_, asks, _along_row, _column, _lane = p.loops(_blocks(p, tiles)[1])
     for a in accesses(p.loop(asks), p.invoked):
         offset = None if a.indices is None else offset_of(a.buffer, a.indices)
         along = None if offset is None else offset.linear(row)
         if along is not None and along[0] != 0:
-            return p.prefetch(asks, a.buffer.name, along[0])
+            with suppress(SchedulingError):  # then it is no parameter
+                return p.prefetch(asks, a.buffer.name, along[0])
     return p
 
 
