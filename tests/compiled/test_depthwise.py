@@ -63,6 +63,27 @@ def test_several_outputs_a_channel() -> None:
     check(model(40, 80, kernel_size=3, padding=1))
 
 
+@pytest.mark.parametrize("window", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padded", [False, True])
+def test_several_results(window: int, stride: int, padded: bool) -> None:
+    """Two products read what is made of a convolution: one kernel stores both."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.depthwise = model(
+                40, 40, kernel_size=window, stride=stride, padding=padded * (window // 2)
+            )[:3]  # type: ignore[index]
+            self.a, self.b = nn.Conv2d(40, 3, 1), nn.Conv2d(40, 3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.depthwise(x)
+            return self.a(y) + self.b(torch.tanh(y))
+
+    check(Two(), [s for s in SIZES if padded or min(s) >= window])
+
+
 @pytest.mark.parametrize("width", [4, 7, 14, 30])
 def test_constant_rows(width: int) -> None:
     module = model(64, 64, kernel_size=3, padding=1).eval()

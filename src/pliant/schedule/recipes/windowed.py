@@ -78,10 +78,13 @@ def _slid(spec: Spec, tensor: Compute) -> Axis | None:
 def windowed_recipe(spec: Spec, lanes: int, sums: int) -> Program:
     """A schedule for a windowed reduction and the maps that follow it; at most so many vectors of
     `sums` stay in registers."""
-    if _shares_lines(spec):
-        with suppress(SchedulingError):  # what a last row alone would read may not be there
-            return _scheduled(spec, lanes, sums, LINES)
-    return _scheduled(spec, lanes, sums, 1)
+    tensor = spec.members[0][1]
+    assert isinstance(tensor, Compute)
+    heights = (LINES, 1) if _shares_lines(spec) else (1,)
+    for height in heights if _is_small(tensor) else ():
+        with suppress(SchedulingError):  # what a last row or tile alone would read may not be there
+            return _scheduled(spec, lanes, sums, height, by_tile=True)
+    return _scheduled(spec, lanes, sums, 1, by_tile=False)
 
 
 def _shares_lines(spec: Spec) -> bool:
@@ -104,8 +107,8 @@ def _is_small(tensor: Compute) -> bool:
     return area.is_const and area.value <= SMALL_WINDOW
 
 
-def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
-    """In tiles of so many rows."""
+def _scheduled(spec: Spec, lanes: int, sums: int, height: int, *, by_tile: bool) -> Program:
+    """In tiles of so many rows; each with all blocks, or each block with all tiles of a row."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
     p, loops, work = reduced_nest(spec)
@@ -126,7 +129,7 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int) -> Program:
         outer[-1], line = p.made
         tile = [line, *tile]
         work = work * height
-    nest = (tiles, blocks) if _is_small(tensor) else (blocks, tiles)
+    nest = (tiles, blocks) if by_tile else (blocks, tiles)
     p = p.reorder(*nest, *tile)
     p = _tile_of_sums(p.compute_at(anchor, nest[1]), spec, nest[1])
     if height > 1 and p.block(anchor).where is not None:
@@ -209,8 +212,9 @@ def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
     that slide along it."""
     update = _blocks(p, tiles)[1]
     depth = len(p.loops(update))
-    for block in _blocks(p, tiles):
-        loops = p.loops(block)
+    # Results that several outputs keep are stored in one nest.
+    nests = dict.fromkeys(p.loops(block) for block in _blocks(p, tiles))
+    for loops in nests:
         slid = rank - 1 if len(loops) == depth else 0
         p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
@@ -248,11 +252,12 @@ def _one_by_one(p: Program, tiles: str, window: int) -> Program:
     p = p.reorder(column, *around[-window:], lane)
     at = len(p.loops(first)) - 2
     for block in nest[1:]:
-        p = p.merge(p.loops(first)[at], p.loops(block)[at])
+        if p.loops(block)[at] != p.loops(first)[at]:
+            p = p.merge(p.loops(first)[at], p.loops(block)[at])
     for buffer in p.written(update):
         p = p.shrink_buffer(buffer)
-    for block in nest:
-        p = p.vectorize(p.loops(block)[-1])
+    for lane in dict.fromkeys(p.loops(block)[-1] for block in nest):
+        p = p.vectorize(lane)
     return p
 
 
