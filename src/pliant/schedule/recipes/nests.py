@@ -10,7 +10,7 @@ from pliant.ir.expr import Index, Load, loads_of
 from pliant.ir.node import Node
 from pliant.ir.tensor import Compute
 from pliant.loop.reducer import Reducer
-from pliant.loop.regions import bindings_of
+from pliant.loop.regions import Access, bindings_of
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import (
     Block,
@@ -170,6 +170,14 @@ def loads_below(root: Stmt) -> list[Int]:
                     if offset is not None:
                         out[offset] = None
     return list(out)
+
+
+def read_apart(a: Access, loop: str) -> Int | None:
+    """How far apart two iterations of a loop read, where that is always the same; None where it is
+    not, or nothing."""
+    offset = None if a.write or a.indices is None else offset_of(a.buffer, a.indices)
+    along = None if offset is None else offset.linear(loop)
+    return None if along is None or along[0] == 0 else along[0]
 
 
 def _loaded(s: Store | Combine) -> list[Load]:

@@ -19,14 +19,13 @@ from typing import Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.loop.regions import Access, accesses
-from pliant.loop.stmt import offset_of
+from pliant.loop.regions import accesses
 from pliant.lower.access import DEAR, cost_of
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
-from pliant.schedule.recipes.nests import grain, localize, vectorize_all, work_of
+from pliant.schedule.recipes.nests import grain, localize, read_apart, vectorize_all, work_of
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, maximum
 
@@ -259,7 +258,7 @@ def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
             for a in accesses(p.loop(loop), p.invoked):
                 name = a.buffer.name
                 here.add(name)
-                along = _along(a, row)
+                along = read_apart(a, row)
                 if name not in read or name in asked or along is None:
                     continue
                 with suppress(SchedulingError):
@@ -267,10 +266,3 @@ def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
                     asked.add(name)
         read |= here
     return p
-
-
-def _along(a: Access, loop: str) -> Int | None:
-    """How far apart two iterations of a loop read, where that is always the same."""
-    offset = None if a.write or a.indices is None else offset_of(a.buffer, a.indices)
-    along = None if offset is None else offset.linear(loop)
-    return None if along is None or along[0] == 0 else along[0]

@@ -27,13 +27,12 @@ from pliant.ir.expr import Axis, Index, index_names, loads_of
 from pliant.ir.few_channels import filters_of
 from pliant.ir.tensor import Compute
 from pliant.loop.regions import accesses
-from pliant.loop.stmt import offset_of
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.nests import grain, reduced_nest
+from pliant.schedule.recipes.nests import grain, read_apart, reduced_nest
 from pliant.sym.expr import Int, as_int, var
 
 TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums, few enough to stay
@@ -227,11 +226,10 @@ def _next_row(p: Program, tiles: str, row: str) -> Program:
     model's first image comes from memory, in pieces too short to be fetched ahead unasked."""
     *_, asks, _along_row, _column, _lane = p.loops(_blocks(p, tiles)[1])
     for a in accesses(p.loop(asks), p.invoked):
-        offset = None if a.indices is None else offset_of(a.buffer, a.indices)
-        along = None if offset is None else offset.linear(row)
-        if along is not None and along[0] != 0:
+        along = read_apart(a, row)
+        if along is not None:
             with suppress(SchedulingError):  # then it is no parameter
-                return p.prefetch(asks, a.buffer.name, along[0])
+                return p.prefetch(asks, a.buffer.name, along)
     return p
 
 
