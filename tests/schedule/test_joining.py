@@ -40,22 +40,31 @@ def test_two() -> None:
     p, q = scheduled((dynamic,), x, y)
     assert choices(p) and not choices(q)
     same(p, q, [(2, 3, 4), (1, 0, 5), (3, 5, 0), (2, 9, 1), (0, 3, 3)])
+    x, y = torch.zeros(5, 200), torch.zeros(5, 170)
     p, q = scheduled(None, x, y)  # three sizes, of which nothing says that one is the sum
     assert choices(p) and not choices(q)
-    same(p, q, [(37, 20, 17)])
+    same(p, q, [(370, 200, 170)])
 
 
 def test_three() -> None:
     """Nothing says in which order their places come: each is looked for among the others."""
-    p, q = scheduled(None, torch.zeros(2, 20), torch.zeros(2, 30), torch.zeros(2, 17))
+    p, q = scheduled(None, torch.zeros(2, 90), torch.zeros(2, 120), torch.zeros(2, 77))
     assert choices(p) and not choices(q)
-    same(p, q, [(67, 20, 30, 17)])
+    same(p, q, [(287, 90, 120, 77)])
 
 
 def test_five_of_one_size() -> None:
-    p, q = scheduled(None, *(torch.full((2, 24), float(k)) for k in range(5)))
+    p, q = scheduled(None, *(torch.full((2, 44), float(k)) for k in range(5)))
     assert choices(p) and not choices(q)
-    same(p, q, [(120, 24)])
+    same(p, q, [(220, 44)])
+
+
+def test_short_rows() -> None:
+    """Of few channels the parts are known, and so are their ends where conditions are nested."""
+    for widths in ((20, 30, 17), (24, 24, 24, 24), (64, 1, 3, 100)):
+        p, q = scheduled(None, *(torch.full((2, w), float(w)) for w in widths))
+        assert choices(p) and not choices(q)
+        same(p, q, [()])
 
 
 def test_few_of_each() -> None:

@@ -28,6 +28,7 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.loop.stmt import LINE
+from pliant.lower.constant_sizes import columns_of, extents_to_keep
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
@@ -102,7 +103,8 @@ def outline(
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
-    of which a model has one: how many filters there are decides what fills registers.
+    of which a model has one: how many filters there are decides what fills registers. Others that
+    stay are in `lower.constant_sizes`.
     """
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
@@ -115,7 +117,7 @@ def outline(
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
     packed = {plan.packed for plan in own.values()}
     alone = any(isinstance(m.tensor, Compute) and filters_of(m.tensor) for m in group.members)
-    sizes = _Sizes(constant_extents or alone)
+    sizes = _Sizes(constant_extents or alone, extents_to_keep(group))
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
@@ -160,7 +162,7 @@ def _is_large(group: Group) -> bool:
 
 
 def _fills_lines(group: Group) -> bool:
-    columns = prod((group.space[d] for d in group.order[group.rows :]), start=as_int(1))
+    columns = prod(columns_of(group), start=as_int(1))
     outputs = [m.tensor for m in group.members if m.name in group.outputs]
     return all(columns * t.dtype.bytes % LINE == 0 for t in outputs)
 
@@ -203,8 +205,9 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
-    def __init__(self, constant_extents: bool) -> None:
+    def __init__(self, constant_extents: bool, kept: frozenset[int]) -> None:
         self._constant_extents = constant_extents
+        self._kept = kept
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
         self._memo: dict[Int, Int] = {}
@@ -223,7 +226,7 @@ class _Sizes:
 
     def note_extent(self, x: Int) -> None:
         """Make the constant `x` a parameter wherever it appears from now on."""
-        if self._constant_extents:
+        if self._constant_extents or (x.is_const and x.value in self._kept):
             return
         if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
             self._constants[x.value] = self._parameter(x)

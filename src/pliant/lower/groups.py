@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pliant.ir.expr import Load, Reduce
+from pliant.ir.expr import Index, Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
 from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_identity
 from pliant.lower.attention import Attention, find_attention
 from pliant.lower.layout import Order
 from pliant.lower.pack import Plan
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
 
@@ -160,24 +161,41 @@ def _new_group(stage: Stage, kind: Kind, orders: dict[str, Order]) -> Group:
 def _row_space(
     tensor: Compute, orders: dict[str, Order]
 ) -> tuple[tuple[Int, ...], Order, int] | None:
-    """The space of a reduction along the trailing dimensions of one of its operands."""
+    """The space of a reduction along the trailing dimensions of one of its operands, or of a view
+    of it that has these dimensions as they are (the pixels of an image as rows of channels)."""
     body = tensor.body
     assert isinstance(body, Reduce)
     if body.combiner not in ROW_COMBINERS:
         return None
-    outer, inner = [a.var for a in tensor.axes], {a.var for a in tensor.reduce_axes}
+    outer, inner = [a.var for a in tensor.axes], [a.var for a in tensor.reduce_axes]
     for load in own_nodes(body.body):
         if not isinstance(load, Load):
             continue
         names = [bare_name(i) for i in load.indices]
-        if None in names or sorted(map(str, names)) != sorted([*outer, *inner]):
-            continue
         order = orders.get(load.source.name, tuple(range(len(names))))
-        trailing = [names[d] for d in order[len(outer) :]]
-        if set(trailing) != inner or [names[d] for d in order[: len(outer)]] != outer:
+        leading, trailing = order[: -len(inner)], order[len(order) - len(inner) :]
+        if {names[d] for d in trailing} != set(inner):
             continue
-        return load.source.shape, order, len(outer)
+        if [names[d] for d in leading] == outer:
+            return load.source.shape, order, len(outer)
+        if [names[d] for d in trailing] == inner and _are_rows(load, leading, tensor):
+            axes = (*tensor.axes, *tensor.reduce_axes)
+            return tuple(a.extent for a in axes), tuple(range(len(axes))), len(outer)
     return None
+
+
+def _are_rows(load: Load, dims: Order, tensor: Compute) -> bool:
+    """Whether the places along these dimensions are a row each, of which there are as many as the
+    reduction has results: none that several read, as windows do."""
+    at = [load.indices[d] for d in dims]
+    names = frozenset[str]().union(*(i.int_.names for i in at if isinstance(i, Index)))
+    rows = prod((load.source.shape[d] for d in dims), start=as_int(1))
+    return (
+        all(isinstance(i, Index) for i in at)
+        and names >= {a.var for a in tensor.axes}
+        and not names & {a.var for a in tensor.reduce_axes}
+        and rows is prod(tensor.shape, start=as_int(1))
+    )
 
 
 def _obstacle(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> str:

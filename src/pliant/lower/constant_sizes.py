@@ -1,0 +1,64 @@
+"""Which extents of a kernel stay constants, where it is worth a kernel for each.
+
+A kernel takes its sizes as arguments, so that layers of other sizes share it (`canonical`). Rows of
+few elements are another matter: known, they are as many vectors as it takes, and the kernel has no
+loop over blocks of them and no mask at run time. What is known of a model's symbols is no less
+shared for it: these are channels, not lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+from pliant.ir.expr import Expr, Index, Load, Select
+from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.groups import Group
+from pliant.sym.expr import Int, as_int
+
+SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
+
+
+def columns_of(group: Group) -> tuple[Int, ...]:
+    """The extents along a row of the group."""
+    return tuple(group.space[d] for d in group.order[group.rows :])
+
+
+def extents_to_keep(group: Group) -> frozenset[int]:
+    """The constants that stay such in the group's kernel wherever they appear."""
+    if group.kind == "row":
+        return _short(columns_of(group), [])
+    if group.kind == "map" and group.order:
+        tensors = [m.tensor for m in group.members if isinstance(m.tensor, Compute)]
+        ends = [end for t in tensors for end in _ends(t, t.axes[group.order[-1]].var)]
+        return _short((group.space[group.order[-1]],), ends) if ends else frozenset()
+    return frozenset()
+
+
+def _short(extents: tuple[Int, ...], ends: list[Int]) -> frozenset[int]:
+    total = prod(extents, start=as_int(1))
+    if not total.is_const or total.value >= SHORT:
+        return frozenset()
+    return frozenset(abs(x.value) for x in (*extents, *ends) if x.is_const)
+
+
+def _ends(tensor: Compute, along: str) -> list[Int]:
+    """Where parts begin that are joined along an axis, and how many elements they have: what its
+    index is compared to, and moved by, and what that runs over. Nothing where none are joined."""
+    choices = [n for n in own_nodes(tensor.body) if isinstance(n, Select)]
+    compared = [list(_indices(c.cond)) for c in choices]
+    ends = [x for at in compared if any(along in x.names for x in at) for x in at]
+    if not ends:
+        return []
+    for load in own_nodes(tensor.body):
+        if isinstance(load, Load):
+            for index, extent in zip(load.indices, load.source.shape, strict=True):
+                if isinstance(index, Index) and along in index.int_.names:
+                    ends += [as_int(c) for c, factors in index.int_.terms() if not factors]
+                    ends.append(extent)
+    return ends
+
+
+def _indices(x: Expr) -> Iterator[Int]:
+    return (n.int_ for n in own_nodes(x) if isinstance(n, Index))

@@ -1,0 +1,135 @@
+"""Rows of few columns, whose kernels know how many: every kind of rest, and rows of views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pliant
+from pliant.lower.constant_sizes import SHORT
+from tests.compiled.torch_run import Apply
+
+WIDTHS = (
+    1,
+    2,
+    3,
+    7,
+    8,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    96,
+    120,
+    127,
+    160,
+    SHORT - 1,
+    SHORT,
+)
+
+
+def near(got: Tensor, want: Tensor) -> None:
+    assert got.shape == want.shape
+    torch.testing.assert_close(got, want.to(got.dtype), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-avx2"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_widths(width: int, target: str | None) -> None:
+    """A normalisation, a softmax and what is kept of a row, in one function at several heights."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        norm = nn.functional.layer_norm(x, (width,))
+        return norm * 2, x.softmax(-1), x.amax(-1), x.argmax(-1), x.half().sum(-1)
+
+    f = pliant.compile(
+        Apply(function), (torch.randn(40, width),), dynamic_shapes=(({0: "n"},),), target=target
+    )
+    for height in (0, 1, 5, 17):
+        x = torch.randn(height, width) * 3
+        for got, want in zip(f(x), function(x.double()), strict=True):
+            if got.dtype == torch.float16:
+                torch.testing.assert_close(got, x.half().sum(-1), rtol=1e-2, atol=1e-2)
+            else:
+                near(got, want)
+    x = torch.randn(3, width)
+    x[1] = float("inf")
+    x[2] = float("nan")
+    for got, want in zip(f(x)[:4], function(x)[:4], strict=True):
+        near(got, want)
+    assert f.stats()["compiles"] == 1
+
+
+class Embedded(nn.Module):
+    """Patches of an image, which lie channels last, as rows that are normalised, twice."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(20, channels, 2, 2)
+        self.first, self.second = nn.LayerNorm(channels), nn.LayerNorm(channels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.first(self.patches(x).flatten(2).transpose(1, 2))
+        return rows, self.second(rows)
+
+
+@pytest.mark.parametrize("channels", [32, 40, 200])
+def test_rows_of_an_image(channels: int) -> None:
+    model = Embedded(channels).eval()
+    h, w = (2 * torch.export.Dim(n, min=1, max=64) for n in ("h", "w"))
+    dynamic = ({0: "b", 2: h, 3: w},)
+    f = pliant.compile(model, (torch.randn(2, 20, 8, 6),), dynamic_shapes=dynamic)
+    assert "3 launches" in f.explain()  # the image turned, the patches, and both of their rows
+    for shape in ((1, 2, 2), (2, 10, 6), (3, 4, 14)):
+        x = torch.randn(shape[0], 20, *shape[1:])
+        for got, want in zip(f(x), model(x), strict=True):
+            near(got, want)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.flatten(0, 1).sum(-1),
+        lambda x: x.flatten(1).sum(-1),
+        lambda x: x[:, 1:].softmax(-1),
+        lambda x: x[..., 2:].amax(-1),
+        lambda x: (x.flatten(0, 1) - x.flatten(0, 1).mean(-1, keepdim=True)).exp(),
+        lambda x: x.transpose(0, 1).flatten(0, 1).softmax(-1),
+        lambda x: x.flip(0).softmax(-1),
+        lambda x: x.flip(2).softmax(-1),
+        lambda x: x.unflatten(2, (2, 6)).softmax(-1),
+        lambda x: x.unflatten(2, (2, 6)).sum((-1, -2)),
+        lambda x: x.unflatten(2, (2, 6)).sum(2),
+    ],
+)
+def test_rows_of_views(read: Callable[[Tensor], Tensor]) -> None:
+    f = pliant.compile(Apply(read), (torch.randn(4, 5, 12),), dynamic_shapes=(({0: "a", 1: "b"},),))
+    for a, b in ((1, 2), (3, 5), (7, 4)):
+        x = torch.randn(a, b, 12)
+        near(f(x), read(x))
+
+
+@pytest.mark.parametrize("widths", [(3, 4), (16, 16), (24, 24, 24, 24), (1, 64, 7), (100, 91, 1)])
+def test_joined(widths: tuple[int, ...]) -> None:
+    """Parts of few channels, of which some come from elsewhere in their rows."""
+
+    def function(*parts: Tensor) -> Tensor:
+        return torch.cat([*parts, parts[0].flip(0), parts[-1][..., :1] * 2], -1)
+
+    f = pliant.compile(
+        Apply(function),
+        tuple(torch.randn(6, w) for w in widths),
+        dynamic_shapes=(tuple({0: "n"} for _ in widths),),
+    )
+    for height in (0, 1, 5):
+        parts = [torch.randn(height, w) for w in widths]
+        assert torch.equal(f(*parts), function(*parts))
