@@ -60,6 +60,7 @@ from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
 from pliant.opt.plain_numbers import plain_numbers
+from pliant.opt.plain_powers import plain_powers
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
@@ -252,7 +253,7 @@ def compile_imported(
     watch = watch or Watch(operators)
     mk = micro_kernel(t, numerics)
     function = plain_numbers(imported.function, imported.weights)
-    imported = replace(imported, function=function)
+    imported = replace(imported, function=plain_powers(function, operators))
     watch.begin(imported.weights)
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)

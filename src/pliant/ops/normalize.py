@@ -185,7 +185,12 @@ def _one_a_channel(x: Tensor, *vectors: Tensor | None) -> tuple[Requirement, ...
 def group_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int, eps: float
 ) -> Tensor:
-    """Normalised over groups of channels (dim 1) and all spatial dims; weight, bias a channel."""
+    """Normalised over groups of channels (dim 1) and all spatial dims; weight, bias a channel.
+
+    What a channel adds up to is summed first, then the channels of a group: sums along whole rows
+    of an image, or along whole pixels, in whichever order it lies. Applied as x * slope + offset,
+    both of a channel.
+    """
     needs_float(x)
     check_axis(1, x.rank)
     n, channels, *spatial = x.shape
@@ -193,34 +198,43 @@ def group_norm(
     message = f"the {channels} channels must be a multiple of {groups} groups"
     requires = equal(size * groups, channels, message) + _one_a_channel(x, weight, bias)
     wide = accumulator(x.dtype)
-    extents = (size, *spatial)
-    count = count_as(product(extents), wide)
+    count = count_as(product((size, *spatial)), wide)
 
-    def member(row: Int, g: Int, r: tuple[Int, ...]) -> Expr:
-        return x[(row, g * size + r[0], *r[1:])].cast(wide)
+    def mean_over_groups(of_channel: Tensor, label: str) -> Tensor:
+        def total(b: Int, g: Int) -> Expr:
+            return reduce("sum", (size,), lambda r: of_channel[b, g * size + r])
 
-    total = compute(
-        (n, groups), lambda b, g: reduce("sum", extents, lambda *r: member(b, g, r)), "sum"
-    )
-    average = compute((n, groups), lambda b, g: total[b, g] / count, "mean")
+        sums = compute((n, groups), total, f"{label}_sum")
+        return compute((n, groups), lambda b, g: sums[b, g] / count, label)
 
-    def square(b: Int, g: Int, r: tuple[Int, ...]) -> Expr:
-        difference = member(b, g, r) - average[b, g]
+    axes = tuple(range(2, x.rank))
+    sums = over_axes(x, "sum", axes, False, lambda p: x[p].cast(wide), "sum")
+    average = mean_over_groups(sums, "mean")
+
+    def square(p: tuple[Int, ...]) -> Expr:
+        difference = x[p].cast(wide) - average[p[0], p[1] // positive(size)]
         return difference * difference
 
-    squares = compute(
-        (n, groups), lambda b, g: reduce("sum", extents, lambda *r: square(b, g, r)), "squares"
-    )
-    inverse = compute(
-        (n, groups), lambda b, g: Unary("rsqrt", squares[b, g] / count + eps), "inverse_deviation"
-    )
+    squares = over_axes(x, "sum", axes, False, square, "squares")
+    variance = mean_over_groups(squares, "variance")
 
-    def body(*i: Int) -> Expr:
-        at = (i[0], i[1] // positive(size))
-        value = (x[i].cast(wide) - average[at]) * inverse[at]
-        return _per_channel(value, weight, bias, i[1]).cast(x.dtype)
+    def slope_body(b: Int, c: Int) -> Expr:
+        inverse = Unary("rsqrt", variance[b, c // positive(size)] + eps)
+        return inverse if weight is None else inverse * weight[c].cast(wide)
 
-    return compute(x.shape, body, "group_norm", requires)
+    slope = compute((n, channels), slope_body, "slope")
+
+    def offset_body(b: Int, c: Int) -> Expr:
+        shift = average[b, c // positive(size)] * slope[b, c]
+        return -shift if bias is None else bias[c].cast(wide) - shift
+
+    offset = compute((n, channels), offset_body, "offset")
+    return compute(
+        x.shape,
+        lambda *i: (x[i].cast(wide) * slope[i[0], i[1]] + offset[i[0], i[1]]).cast(x.dtype),
+        "group_norm",
+        requires,
+    )
 
 
 def _per_channel(value: Expr, weight: Tensor | None, bias: Tensor | None, channel: Int) -> Expr:

@@ -75,7 +75,7 @@ def divide(ctx: Context, a: Any, b: Any, rounding_mode: str | None = None) -> An
     return ctx.call(op, ctx.tensor(a, dtype), ctx.tensor(b, dtype))
 
 
-_POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+_POWERS: Final = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
 def power(ctx: Context, a: Any, b: Any) -> Any:
@@ -83,9 +83,7 @@ def power(ctx: Context, a: Any, b: Any) -> Any:
     base = ctx.tensor(a, dtype)
     if not isinstance(b, Value) and isinstance(b, int | float):
         name = _POWERS.get(b)
-        if b == 1:
-            return base
-        if name is not None and (dtype.is_float or b == 2):
+        if name is not None and dtype.is_float:
             return ctx.call(name, base)
         if dtype.is_int and b < 0:
             raise ctx.unsupported("integers to negative powers are not allowed")
