@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pliant.ir.expr import Index, Load, Reduce
+from pliant.ir.expr import Axis, Index, Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
 from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_identity
 from pliant.lower.attention import Attention, find_attention
-from pliant.lower.layout import Order
+from pliant.lower.layout import Order, strides_of
 from pliant.lower.pack import Plan
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, as_int, var
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
 
@@ -162,40 +161,38 @@ def _row_space(
     tensor: Compute, orders: dict[str, Order]
 ) -> tuple[tuple[Int, ...], Order, int] | None:
     """The space of a reduction along the trailing dimensions of one of its operands, or of a view
-    of it that has these dimensions as they are (the pixels of an image as rows of channels)."""
+    of it whose rows lie one after the other (the pixels of an image as rows of channels)."""
     body = tensor.body
     assert isinstance(body, Reduce)
     if body.combiner not in ROW_COMBINERS:
         return None
-    outer, inner = [a.var for a in tensor.axes], [a.var for a in tensor.reduce_axes]
+    outer, inner = [a.var for a in tensor.axes], {a.var for a in tensor.reduce_axes}
+    axes = (*tensor.axes, *tensor.reduce_axes)
     for load in own_nodes(body.body):
         if not isinstance(load, Load):
             continue
         names = [bare_name(i) for i in load.indices]
         order = orders.get(load.source.name, tuple(range(len(names))))
-        leading, trailing = order[: -len(inner)], order[len(order) - len(inner) :]
-        if {names[d] for d in trailing} != set(inner):
-            continue
-        if [names[d] for d in leading] == outer:
+        leading, trailing = order[: len(outer)], order[len(outer) :]
+        if {names[d] for d in trailing} == inner and [names[d] for d in leading] == outer:
             return load.source.shape, order, len(outer)
-        if [names[d] for d in trailing] == inner and _are_rows(load, leading, tensor):
-            axes = (*tensor.axes, *tensor.reduce_axes)
+        if _lies_as(load, order, axes):
             return tuple(a.extent for a in axes), tuple(range(len(axes))), len(outer)
     return None
 
 
-def _are_rows(load: Load, dims: Order, tensor: Compute) -> bool:
-    """Whether the places along these dimensions are a row each, of which there are as many as the
-    reduction has results: none that several read, as windows do."""
-    at = [load.indices[d] for d in dims]
-    names = frozenset[str]().union(*(i.int_.names for i in at if isinstance(i, Index)))
-    rows = prod((load.source.shape[d] for d in dims), start=as_int(1))
-    return (
-        all(isinstance(i, Index) for i in at)
-        and names >= {a.var for a in tensor.axes}
-        and not names & {a.var for a in tensor.reduce_axes}
-        and rows is prod(tensor.shape, start=as_int(1))
-    )
+def _lies_as(load: Load, order: Order, axes: tuple[Axis, ...]) -> bool:
+    """Whether the load goes through memory, element by element, as the axes do."""
+    strides = strides_of(load.source.shape, order)
+    place = as_int(0)
+    for index, stride in zip(load.indices, strides, strict=True):
+        if not isinstance(index, Index):
+            return False
+        place = place + index.int_ * stride
+    extents = tuple(a.extent for a in axes)
+    for axis, stride in zip(axes, strides_of(extents, tuple(range(len(axes)))), strict=True):
+        place = place - var(axis.var) * stride
+    return place is as_int(0)
 
 
 def _obstacle(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> str:

@@ -131,18 +131,22 @@ def reduce_bools(x: Tensor, *, axes: Sequence[int], keepdims: bool, combiner: st
 def arg_reduce(
     x: Tensor, *, axis: int, keepdims: bool, last: bool = False, combiner: str
 ) -> Tensor:
-    """i64 position of the first (or last) best element; NaN beats everything."""
+    """i64 position of the first (or last) best element; NaN beats everything.
+
+    Two passes, the best and then the least place where it is: both are plain reductions in vectors.
+    """
     check_axes((axis,), x.rank)
     extent = x.shape[axis]
+    best = over_axes(x, combiner[3:], (axis,), keepdims, lambda p: x[p], "best")
 
-    def at(p: tuple[Int, ...]) -> Expr:
-        return x[(*p[:axis], extent - 1 - p[axis], *p[axis + 1 :])] if last else x[p]
+    def place(p: tuple[Int, ...]) -> Expr:
+        found = x[p].eq(best[result_place(p, (axis,), keepdims)])
+        if x.dtype.is_float:  # if there is one, the best is NaN, which is equal to nothing
+            found = found | Unary("isnan", x[p])
+        return select(found, p[axis], -1 if last else extent)
 
-    found = over_axes(x, combiner, (axis,), keepdims, at, combiner)
-    found = found.replace(requires=not_empty(extent, f"axis {axis} of {combiner}"))
-    if not last:
-        return found
-    return compute(found.shape, lambda *i: extent - 1 - found[i], combiner)
+    places = over_axes(x, "max" if last else "min", (axis,), keepdims, place, combiner)
+    return places.replace(requires=not_empty(extent, f"axis {axis} of {combiner}"))
 
 
 def logsumexp(x: Tensor, *, axes: Sequence[int], keepdims: bool) -> Tensor:

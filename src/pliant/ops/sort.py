@@ -8,9 +8,10 @@ from typing import Final
 from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.tensor import Opaque, OpaqueOutput, Tensor, compute, scan
+from pliant.ir.tensor import Opaque, OpaqueOutput, Tensor, scan
 from pliant.ops.common import accumulator, at_least, cast_tensor, check_axis, replaced
 from pliant.ops.merge_sort import merge_sort
+from pliant.ops.top_k import top_k
 from pliant.sym.expr import IntLike, as_int
 
 
@@ -31,12 +32,10 @@ def topk(
     with lower positions."""
     check_axis(axis, x.rank)
     requires = at_least(x.shape[axis], k, f"axis {axis} has fewer elements than k")
-    values, positions = sort(x, axis=axis, descending=largest)
     shape = replaced(x.shape, axis, as_int(k))
-    return (
-        compute(shape, lambda *i: values[i], "topk_values", requires),
-        compute(shape, lambda *i: positions[i], "topk_indices", requires),
-    )
+    program = top_k(x.rank, x.dtype, axis, largest)
+    both = Opaque("topk", (x,), ((x.dtype, shape), (i64, shape)), program, requires)
+    return OpaqueOutput(both, 0), OpaqueOutput(both, 1)
 
 
 def running(
