@@ -18,7 +18,7 @@ from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Select, Var, as_expr
 from pliant.loop.stmt import Alloc, For, Function, If, Let, Stmt, Store, While, buffer, for_, seq
 from pliant.ops.merge_sort import at, goes_before
-from pliant.sym.expr import Int, IntLike, as_int, var
+from pliant.sym.expr import Int, as_int, var
 
 HOLE = as_int(0)
 """The slot of the counter: where the sinking element would lie."""
@@ -100,10 +100,10 @@ class _TopK:
         """`body` for the element in the slot."""
         return Let(self._key, self.keys[slot], Let(self._place, self.places[slot], body))
 
-    def _sink(self, start: Expr, key: Expr, place: Expr, size: IntLike) -> Stmt:
+    def _sink(self, start: Expr, key: Expr, place: Expr, end: Int) -> Stmt:
         """The element goes down from `start`, until it is worse than what is below; the worse of
         the two below goes up each time."""
-        size = as_expr(size)
+        size = as_expr(end)
         hole = self.hole[HOLE]
         left = hole * 2 + 1
         right = Binary("min", left + 1, size - 1)

@@ -36,6 +36,8 @@ def _product(match: Match, builder: Builder) -> Value | NoMatch:
     if exponent == 1:
         return base
     square = builder.call("square", base)
-    if exponent == 2:
-        return square
-    return builder.call("mul", square, base if exponent == 3 else square)
+    made = square
+    if exponent > 2:
+        made = builder.call("mul", square, base if exponent == 3 else square)
+    assert isinstance(made, Value)
+    return made

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import exprs, ints, past, pieces
+from pliant.codegen.llvm import exprs, ints, past, pieces, runs
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Const, Expr, Index, Load
 from pliant.ir.node import walk
@@ -46,6 +46,9 @@ def load(e: Emitter, x: Load) -> Val:
     in_pieces = _in_pieces(e, x, place.pointer)
     if in_pieces is not None:
         return in_pieces
+    in_a_run = _in_a_run(e, x, place.pointer)
+    if in_a_run is not None:
+        return in_a_run
     offset, stride = offset_of(e, buffer, x.indices)
     if stride == 0:
         return _uniform_load(e, buffer, place.pointer, offset)
@@ -279,21 +282,75 @@ def _in_pieces(e: Emitter, x: Load, pointer: str) -> Val | None:
     def many() -> str:
         return _gathered(e, buffer, _pointers(e, pointer, ints.emit_varying(e, offset), dtype))
 
-    text = few() if e.mask is None else _if_all_active(e, few, many, memory_type(dtype))
-    return _from_memory(e, text, dtype, e.lanes)
+    if e.mask is None:
+        return _from_memory(e, few(), dtype, e.lanes)
+    flag = vector_type("i1", e.lanes)
+    every = e.text.intrinsic(f"llvm.vector.reduce.and.v{e.lanes}i1", "i1", [(flag, e.mask)])
+    return _from_memory(e, _if(e, every, few, many, memory_type(dtype)), dtype, e.lanes)
 
 
-def _if_all_active(
-    e: Emitter, then: Callable[[], str], otherwise: Callable[[], str], element: str
+def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
+    """A vector that lies backwards, or in one run in either direction where its ends say so when
+    the code runs; then others are gathered."""
+    buffer: Buffer | Flat = x.source
+    if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
+        return None
+    offset = e.facts.simplify(e.resolve(_affine(buffer, x.indices)))
+    least, greatest = runs.steps_of(offset, e.lane_var)
+    first, last = (offset.subs({e.lane_var: as_int(k)}) for k in (0, e.lanes - 1))
+    dtype = buffer.dtype
+
+    def forwards() -> str:
+        address = _address(e, pointer, ints.emit_uniform(e, first), dtype)
+        return _read_memory(e, address, buffer, e.lanes, e.mask)
+
+    def backwards() -> str:
+        address = _address(e, pointer, ints.emit_uniform(e, last), dtype)
+        mask = None if e.mask is None else _reversed(e, e.mask, "i1")
+        return _reversed(e, _read_memory(e, address, buffer, e.lanes, mask), memory_type(dtype))
+
+    def gathered() -> str:
+        return _gathered(e, buffer, _pointers(e, pointer, ints.emit_varying(e, offset), dtype))
+
+    if least == greatest == -1:
+        return _from_memory(e, backwards(), dtype, e.lanes)
+    if offset.linear(e.lane_var) is not None or not (greatest <= 1 or least >= -1):
+        return None
+    apart, way = ints.emit_uniform(e, last - first), gathered
+    for possible, run, step in ((least >= -1, backwards, -1), (greatest <= 1, forwards, 1)):
+        if possible:
+            way = _if_apart(e, apart, step * (e.lanes - 1), run, way, memory_type(dtype))
+    return _from_memory(e, way(), dtype, e.lanes)
+
+
+def _if_apart(
+    e: Emitter, apart: str, wanted: int, run: Callable[[], str], other: Callable[[], str], kind: str
+) -> Callable[[], str]:
+    """A way to a vector: by `run` where its ends are so far apart."""
+
+    def way() -> str:
+        return _if(e, e.text.assign(f"icmp eq i64 {apart}, {wanted}"), run, other, kind)
+
+    return way
+
+
+def _reversed(e: Emitter, vector: str, element: str) -> str:
+    kind = vector_type(element, e.lanes)
+    places = ", ".join(f"i32 {k}" for k in reversed(range(e.lanes)))
+    return e.text.assign(
+        f"shufflevector {kind} {vector}, {kind} poison, <{e.lanes} x i32> <{places}>"
+    )
+
+
+def _if(
+    e: Emitter, cond: str, then: Callable[[], str], otherwise: Callable[[], str], element: str
 ) -> str:
-    """A vector that is got in one way where all lanes are active, and in another elsewhere."""
-    t, flag = e.text, vector_type("i1", e.lanes)
-    assert e.mask is not None
-    every = t.intrinsic(f"llvm.vector.reduce.and.v{e.lanes}i1", "i1", [(flag, e.mask)])
-    all_of, some, join = t.label("all"), t.label("some"), t.label("join")
-    t.branch(every, all_of, some)
+    """A vector that is got in one way where a uniform condition holds, and in another elsewhere."""
+    t = e.text
+    yes, no, join = t.label("then"), t.label("else"), t.label("join")
+    t.branch(cond, yes, no)
     arms: list[tuple[str, str]] = []
-    for label, way in ((all_of, then), (some, otherwise)):
+    for label, way in ((yes, then), (no, otherwise)):
         t.start(label)
         with e.scope():
             arms.append((way(), t.block))
