@@ -49,4 +49,3 @@ def _steps_of_atom(atom: Atom, name: str) -> Steps:
             ends = [steps_of(a, name) for a in args]
             return min(least for least, _ in ends), max(greatest for _, greatest in ends)
     return ANY
-
