@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pliant.base.dtypes import i64, u8
 from pliant.base.errors import InvalidModelError
+from pliant.base.names import fresh_name
 from pliant.graph.function import Dim, Value
 from pliant.graph.function import Function as GraphFunction
 from pliant.ir.expr import Binary, Expr, Index, Load, Var
@@ -62,13 +63,14 @@ class _Host:
         results: Sequence[str], memory: MemoryPlan,
     ) -> None:  # fmt: skip
         self.graph, self.types, self.memory, self.results = graph, types, memory, results
-        self.arena = buffer("memory", (memory.total,), u8, scope="arena")
+        self.taken = {*types, *(name for name, _ in graph.dims), *(n for n, _ in memory.steps)}
+        self.arena = buffer(self._fresh("memory"), (memory.total,), u8, scope="arena")
         self.buffers: dict[str, Buffer] = {}
         self.shapes: list[Buffer] = []
         for k, p in enumerate(graph.params):
             self.buffers[p.name] = _buffer(p.name, types[p.name], f"input{k}")
             self.shapes.append(
-                buffer(f"{p.name}_shape", (len(p.shape),), i64)
+                buffer(self._fresh(f"{p.name}_shape"), (len(p.shape),), i64)
                 .replace(scope=f"shape{k}", strides=(as_int(1),))
             )  # fmt: skip
         for k, name in enumerate(weights):
@@ -76,7 +78,7 @@ class _Host:
         self.params = list(self.buffers.values())
         self.outputs: list[Buffer] = []
         for k, name in enumerate(results):
-            b = _buffer(f"{name}_out", types[name], f"output{k}")
+            b = _buffer(self._fresh(f"{name}_out"), types[name], f"output{k}")
             self.buffers[name] = b
             self.outputs.append(b)
 
@@ -188,9 +190,9 @@ class _Host:
         return used, lets, source
 
     def _fresh(self, name: str) -> str:
-        """A name that no symbol has."""
-        while any(name == n for n, _ in self.graph.dims):
-            name += "_"
+        """A name that nothing has: neither a value of the model, which may have any, nor a size."""
+        name = fresh_name(name, self.taken)
+        self.taken.add(name)
         return name
 
     def _extent(self, k: int, d: int) -> Expr:

@@ -63,8 +63,9 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
     usual = {n: min(max(room[n].eval(likely), ALIGNMENT), HUGE) for n in lives}
     names = _lowest_first(lives, usual)
     steps: list[tuple[str, Int]] = []
+    used = symbols.union(*(x.names for launch in launches for x in launch.sizes))
     prefix = "at"
-    while any(s.startswith(prefix) for s in symbols):
+    while any(s.startswith(prefix) for s in used):
         prefix += "_"
 
     def last(ends: Sequence[Int]) -> Int:
