@@ -55,6 +55,40 @@ def max_pool(
     return over_windows(x, box, "max", x.dtype.min, ceil_mode, x.dtype)
 
 
+def max_pool_places(
+    x: Tensor,
+    *,
+    kernel: Sequence[IntLike],
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Where in its channel's image the first greatest element of every window lies, as i64: how
+    many elements are before it, row by row."""
+    box = windows(x, kernel, strides, pads, dilations)
+    best = over_windows(x, box, "max", x.dtype.min, ceil_mode, x.dtype)
+    everywhere = product(box.spatial)
+
+    def body(n: Int, c: Int, *p: Int) -> Expr:
+        def term(*k: Int) -> Expr:
+            position = box.at(p, k)
+            value = x[(n, c, *position)]
+            found = value.eq(best[(n, c, *p)])
+            if x.dtype.is_float:  # if there is one, the greatest is NaN, which is equal to nothing
+                found = found | Unary("isnan", value)
+            inside = box.inside(position, ceil_mode=ceil_mode)
+            place = as_int(0)
+            for at, extent in zip(position, box.spatial, strict=True):
+                place = place * extent + at
+            found = found if inside is None else select(inside, found, False)
+            return select(found, place, everywhere)
+
+        return reduce("min", box.kernel, term)
+
+    return compute(best.shape, body, "window_place", () if ceil_mode else box.fit())
+
+
 def avg_pool(
     x: Tensor,
     *,
@@ -203,6 +237,7 @@ def lp_pool(
 
 POOL: Final[tuple[Operator, ...]] = (
     Operator("max_pool", max_pool),
+    Operator("max_pool_places", max_pool_places),
     Operator("avg_pool", avg_pool),
     Operator("adaptive_avg_pool", adaptive_avg_pool),
     Operator("adaptive_max_pool", adaptive_max_pool),

@@ -182,6 +182,27 @@ def test_sorting() -> None:
     )
 
 
+def test_places_of_maxima() -> None:
+    def there_and_back(x):
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+        return places, F.max_unpool2d(values * 2, places, 2), F.max_unpool2d(values, places, 2, 2)
+
+    dynamic(there_and_back, lambda n: (floats(n, 3, 6, 8),), 2, 5)
+    dynamic(lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), lambda n: (floats(n, 3, 9),))
+    pool = torch.nn.MaxPool3d(2, return_indices=True)
+    dynamic(lambda x: torch.nn.MaxUnpool3d(2)(*pool(x)), lambda n: (floats(n, 2, 4, 4, 6),))
+
+
+def test_bilinear() -> None:
+    layer = torch.nn.Bilinear(5, 4, 3).requires_grad_(False)
+    dynamic(lambda a, b: layer(a, b), lambda n: (floats(n, 2, 5), floats(n, 2, 4)))
+    dynamic(lambda a, b: F.bilinear(a, b, layer.weight), lambda n: (floats(n, 5), floats(n, 4)))
+
+
+def test_rrelu() -> None:
+    dynamic(lambda x: (F.rrelu(x), F.rrelu(x, 0.1, 0.5)), lambda n: (floats(n, 5),))
+
+
 VIEWS: dict[str, Callable[..., Any]] = {
     "reshape": lambda x: (x.view(-1, 2), x.reshape(x.shape[0], -1), x.flatten(1), x.flatten()),
     "unflatten": lambda x: x.unflatten(1, (2, -1)),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tests.ops.case import FLOATS, Case, arg, extremes, special, with_types
+from tests.ops.case import FLOATS, Case, arg, extremes, few, special, with_types
 from tests.ops.data.matmul import in_f64
 
 CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -187,6 +187,21 @@ def max_pool(
     return functional.max_pool2d(x, kernel, strides, [p[0] for p in pads], dilations, ceil_mode)
 
 
+def ties(*args: Any) -> Any:
+    """Numbers with many ties; of several NaN torch takes the last."""
+    return np.nan_to_num(few(*args), nan=3)
+
+
+def max_pool_places(x: Any, **attrs: Any) -> Any:
+    pads = [p[0] for p in attrs.pop("pads")]
+    return functional.max_pool2d(x, **renamed(attrs), padding=pads, return_indices=True)[1]
+
+
+def renamed(attrs: dict[str, Any]) -> dict[str, Any]:
+    names = {"kernel": "kernel_size", "strides": "stride", "dilations": "dilation"}
+    return {names.get(k, k): v for k, v in attrs.items()}
+
+
 def avg_pool(
     x: Any,
     kernel: Any,
@@ -233,6 +248,10 @@ def pool_cases() -> list[Case]:
             x = arg("f32", "b", 3, "h", "w", fill=special)
             base = Case("max_pool", (x,), max_pool, more, sizes, note=f"{j}{ceil:d}")
             found += with_types(base, *(FLOATS if j == 1 else ("f32",)))
+            tied = arg("f32", "b", 3, "h", "w", fill=ties)  # the first of equal ones counts
+            found.append(
+                Case("max_pool_places", (tied,), max_pool_places, more, sizes, note=f"{j}{ceil:d}")
+            )
             if attrs["dilations"] != (1, 1):
                 continue
             for pad in (False, True):

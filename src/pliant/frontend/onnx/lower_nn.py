@@ -177,13 +177,30 @@ def _pooling(s: Site, x: Value) -> tuple[Window, bool]:
     return replace(w, pads=tuple(pads)), ceil
 
 
-def lower_max_pool(s: Site) -> Value:
-    """Padding never wins."""
-    if 1 in s.used:
-        raise s.unsupported("its second result, the indices of the maxima, is not supported")
+def lower_max_pool(s: Site) -> Value | tuple[Value, Value]:
+    """Padding never wins. The indices count the elements of the whole tensor."""
     x = s.x()
     w, ceil = _pooling(s, x)
-    return s.call("max_pool", x, kernel=w.kernel, ceil_mode=ceil, **w.moves())
+    values = s.call("max_pool", x, kernel=w.kernel, ceil_mode=ceil, **w.moves())
+    if 1 not in s.used:
+        return values
+    places = s.call("max_pool_places", x, kernel=w.kernel, ceil_mode=ceil, **w.moves())
+    images, size = product(x.shape[:2]), product(x.shape[2:])
+    if s.int_attr("storage_order", 0):
+        places = _column_major(s, places, x.shape[2:])
+    first = s.call("iota", size=images, start=0, step=size, dtype=places.dtype)
+    shape = (*x.shape[:2], *[as_int(1)] * len(w.kernel))
+    return values, s.call("add", places, s.reshape(first, shape))
+
+
+def _column_major(s: Site, places: Value, extents: Sequence[Int]) -> Value:
+    """Places that were counted row by row, counted column by column."""
+    moved = s.scalar(0, places.dtype)
+    for d in reversed(range(len(extents))):
+        along = s.call("floormod", places, s.size(extents[d]))
+        places = s.call("floordiv", places, s.size(extents[d]))
+        moved = s.call("add", moved, s.call("mul", along, s.size(product(extents[:d]))))
+    return moved
 
 
 def lower_average_pool(s: Site) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pliant.frontend.torch.context import Context, Lowering, Table, constant, size_of
 from pliant.graph.function import Value
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -81,7 +81,7 @@ def convolution(
     return conv(ctx, x, w, bias, stride, padding, dilation, groups)
 
 
-def max_pool(spatial: int) -> Lowering:
+def max_pool(spatial: int, op: str = "max_pool") -> Lowering:
     def lower(
         ctx: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
         dilation: Any = 1, ceil_mode: bool = False,
@@ -93,15 +93,33 @@ def max_pool(spatial: int) -> Lowering:
             "dilations": spread(dilation, spatial),
             "ceil_mode": ceil_mode,
         }
-        return batched(ctx, x, spatial, lambda y: ctx.call("max_pool", y, **attrs))
+        return batched(ctx, x, spatial, lambda y: ctx.call(op, y, **attrs))
 
     return lower
 
 
 def max_pool_with_indices(spatial: int) -> Lowering:
-    """The values; asking for the indices is an error."""
-    inner = max_pool(spatial)
-    return lambda ctx, *args, **kwargs: (inner(ctx, *args, **kwargs), None)
+    """The values, and where in their images they are."""
+    both = max_pool(spatial), max_pool(spatial, "max_pool_places")
+    return lambda ctx, *args, **kwargs: tuple(lower(ctx, *args, **kwargs) for lower in both)
+
+
+def max_unpool(spatial: int) -> Lowering:
+    """Values at their places in images of zeros."""
+
+    def lower(ctx: Context, x: Value, places: Value, output_size: Sequence[Any], *_: Any) -> Any:
+        outer = x.shape[: len(x.shape) - spatial]
+        size = tuple(size_of(s) for s in output_size[-spatial:])
+        rows, one = math.prod(outer, start=as_int(1)), as_int(1)
+        flat = (rows, math.prod(x.shape[-spatial:], start=one))
+        zeros = ctx.call("full", shape=(rows, math.prod(size, start=one)), value=0, dtype=x.dtype)
+        placed = ctx.call(
+            "scatter_elements", zeros, ctx.call("reshape", places, shape=flat),
+            ctx.call("reshape", x, shape=flat), axis=1, reduction="none",
+        )  # fmt: skip
+        return ctx.call("reshape", placed, shape=(*outer, *size))
+
+    return lower
 
 
 def avg_pool(spatial: int) -> Lowering:
@@ -170,6 +188,7 @@ CONV: Final[Table] = {
     "aten._convolution.default": lambda ctx, *args: convolution(ctx, *args[:9]),
     **{f"aten.max_pool{n}d.default": max_pool(n) for n in (1, 2, 3)},
     **{f"aten.max_pool{n}d_with_indices.default": max_pool_with_indices(n) for n in (1, 2, 3)},
+    **{f"aten.max_unpool{n}d.default": max_unpool(n) for n in (2, 3)},
     **{f"aten.avg_pool{n}d.default": avg_pool(n) for n in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{n}d.default": adaptive_avg_pool(n) for n in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{n}d.default": adaptive_avg_pool(n) for n in (2, 3)},

@@ -302,6 +302,15 @@ def leaky_relu(ctx: Context, x: Value, slope: float = 0.01) -> Any:
     return ctx.call("leaky_relu", x, alpha=float(slope))
 
 
+def rrelu(
+    ctx: Context, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> Any:
+    """With the mean of its random slopes, which they have outside of training."""
+    if training:
+        raise ctx.unsupported("rrelu in training draws random slopes; call .eval() first")
+    return leaky_relu(ctx, x, (lower + upper) / 2)
+
+
 def sign(ctx: Context, x: Value) -> Any:
     if x.dtype is boolean:
         return x
@@ -473,6 +482,7 @@ ELEMENTWISE: Final[Table] = {
     "aten.hardtanh.default": hardtanh,
     "aten.hardsigmoid.default": lambda ctx, x: ctx.call("hardsigmoid", x, alpha=1 / 6, beta=0.5),
     "aten.leaky_relu.default": leaky_relu,
+    "aten.rrelu.default": rrelu,
     "aten.prelu.default": prelu,
     "aten._prelu_kernel.default": lambda ctx, x, slope: ctx.call("prelu", x, slope),
     "aten.softplus.default": softplus,

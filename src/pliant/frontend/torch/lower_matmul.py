@@ -112,6 +112,16 @@ def inner(ctx: Context, a: Value, b: Value) -> Any:
     return ctx.call("matmul", a, turned)
 
 
+def bilinear(ctx: Context, a: Value, b: Value, w: Value, bias: Value | None = None) -> Any:
+    """sum over i, j of a[…, i] * w[o, i, j] * b[…, j]: a product with `b`, then one with `a`."""
+    outputs, left, right = w.shape
+    rows = ctx.call("linear", b, ctx.call("reshape", w, shape=(outputs * left, right)), None)
+    rows = ctx.call("reshape", rows, shape=(*b.shape[:-1], outputs, left))
+    column = ctx.call("unsqueeze", a, axes=(len(a.shape),))
+    y = ctx.call("squeeze", ctx.call("matmul", rows, column), axes=(len(a.shape),))
+    return y if bias is None else ctx.call("add", y, bias)
+
+
 def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) -> Any:
     """cdist: norms of the differences of all rows of `a` and `b`."""
     left = ctx.call("unsqueeze", a, axes=(len(a.shape) - 1,))
@@ -121,6 +131,7 @@ def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) 
 
 MATMUL: Final[Table] = {
     "aten.linear.default": linear,
+    "aten.bilinear.default": bilinear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
     "aten.bmm.default": matmul,
