@@ -1,8 +1,9 @@
 """Which stages share a kernel.
 
-Greedy and linear: each stage joins the latest of the kernels that it reads from, if its accesses
-allow, else begins a kernel of its own. Since all others that it reads from are earlier, no cycle
-can arise.
+Greedy and linear: each stage joins one of the kernels that it reads from, if its accesses allow and
+none of the others comes after that one, else begins a kernel of its own. Maps that it reads from
+another kernel join with it, where nobody wants them before. At the end the kernels are put in order
+(`precedence`).
 
     map           elementwise work over one space
     row           a space split in rows: reductions along the trailing dimensions, maps over the
@@ -15,8 +16,8 @@ can arise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -26,10 +27,12 @@ from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_ide
 from pliant.lower.attention import Attention, find_attention
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.pack import Plan
+from pliant.lower.precedence import Precedence
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
+RESULT: Final = ""  # reads what the model gives back
 
 GroupKind = Literal["map", "row", "contraction", "attention", "reduction", "serial"]
 
@@ -93,27 +96,104 @@ def _grouped(
     in_order: bool,
 ) -> list[Group]:
     """The groups; `apart` says why a product is in none of `attention`, by its name."""
-    groups: list[Group] = []
-    owner: dict[str, int] = {}
+    forming = _Forming(s, orders)
     later = {m for name, a in attention.items() for m in a.members if m != name}
     for stage in s.stages.values():
         if stage.name in later:
             continue
         if stage.name in attention:
-            groups.append(_attention_group(s, stage, attention[stage.name], orders))
-            owner |= dict.fromkeys(attention[stage.name].members, len(groups) - 1)
-            continue
-        kind = _kind(stage.tensor, in_order)
-        at = max((owner[n] for n in stage.inputs if n in owner), default=-1)
-        obstacle = "" if at < 0 else _obstacle(groups[at], stage, kind, orders)
-        if at < 0 or obstacle:
-            groups.append(_new_group(stage, kind, orders))
-            groups[-1].after, groups[-1].obstacle = at, apart.get(stage.name, obstacle)
-            at = len(groups) - 1
-        groups[at].members.append(stage)
-        owner[stage.name] = at
-    _find_outputs(s, groups, owner)
+            forming.add(_attention_group(s, stage, attention[stage.name], orders))
+        else:
+            forming.place(stage, _kind(stage.tensor, in_order), apart.get(stage.name, ""))
+    groups = forming.in_order()
+    _find_outputs(s, groups)
     return groups
+
+
+class _Forming:
+    """Groups while stages join them."""
+
+    def __init__(self, s: Stages, orders: dict[str, Order]) -> None:
+        self.orders = orders
+        self.readers: dict[str, set[str]] = {name: {RESULT} for name in s.results}
+        for name, stage in s.stages.items():
+            for source in stage.inputs:
+                self.readers.setdefault(source, set()).add(name)
+        self.groups: list[Group] = []
+        self.precedence = Precedence()
+        self.owner: dict[str, int] = {}
+
+    def add(self, g: Group) -> None:
+        """A group of its own, with its members."""
+        inputs = {i for m in g.members for i in m.inputs} - g.names()
+        at = self.precedence.add({self.owner[i] for i in inputs if i in self.owner})
+        self.groups.append(g)
+        self.owner |= dict.fromkeys(g.names(), at)
+
+    def place(self, stage: Stage, kind: Kind, apart: str) -> None:
+        """Let the stage join one of the groups that it reads from, or begin another. Those that do
+        more than maps come first, then the latest."""
+        sources = {self.owner[n] for n in stage.inputs if n in self.owner}
+        obstacle = ""
+        for at in sorted(sources, key=lambda k: (self.groups[k].kind != "map", k), reverse=True):
+            others = sources - {at}
+            if any(self.precedence.is_before(at, o) for o in others):
+                continue
+            refused = _obstacle(self.groups[at], stage, kind, self.orders)
+            if not refused:
+                self._join(stage, at, others)
+                return
+            obstacle = obstacle or refused
+        g = _new_group(stage, kind, self.orders)
+        g.members.append(stage)
+        g.after, g.obstacle = max(sources, default=-1), apart or obstacle
+        self.add(g)
+
+    def _join(self, stage: Stage, at: int, others: Set[int]) -> None:
+        g = self.groups[at]
+        g.members.append(stage)
+        self.owner[stage.name] = at
+        for other in sorted(others):
+            self.precedence.require(other, at)
+        for other in sorted(others):
+            if self._fits_in(other, at):
+                h = self.groups[other]
+                g.members[-1:-1] = h.members
+                self.owner |= dict.fromkeys(h.names(), at)
+                self.precedence.absorb(other, at)
+
+    def _fits_in(self, other: int, at: int) -> bool:
+        """Whether maps that the last stage of a group reads can be made there too: nobody between
+        wants them, and all read their own element. Where they are no part of what the group is
+        about, nobody else may want them at all."""
+        h, g = self.groups[other], self.groups[at]
+        *earlier, last = g.members
+        between = self.precedence.next_to(other) - {at}
+        if h.kind != "map" or g.kind not in ("map", "row", "contraction", "reduction"):
+            return False
+        if len(g.members) + len(h.members) > MAX_MEMBERS:
+            return False
+        if any(self.precedence.is_before(k, at) for k in between):
+            return False
+        if any(i in h.names() for m in earlier for i in m.inputs):
+            return False
+        own = h.names() | {last.name}
+        if g.kind != "map" and not all(self.readers[n] <= own for n in h.names()):
+            return False
+        both = replace(g, members=[*earlier, *h.members])
+        return all(
+            isinstance(m.tensor, Compute) and not _map_obstacle(both, m, m.tensor, self.orders)
+            for m in (*h.members, last)
+        )
+
+    def in_order(self) -> list[Group]:
+        """The groups, each after all that it reads."""
+        order = self.precedence.order()
+        places = {k: place for place, k in enumerate(order)}
+        groups = [self.groups[k] for k in order]
+        for g in groups:
+            g.after = places[self.precedence.number(g.after)] if g.after >= 0 else -1
+        return groups
 
 
 def _keeps_rows(g: Group, attention: Mapping[str, Attention]) -> bool:
@@ -300,8 +380,9 @@ def _text(shape: tuple[Int, ...]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _find_outputs(s: Stages, groups: list[Group], owner: dict[str, int]) -> None:
+def _find_outputs(s: Stages, groups: list[Group]) -> None:
     """What a kernel must store: results, and values that other kernels read."""
+    owner = {m.name: k for k, g in enumerate(groups) for m in g.members}
     wanted: dict[str, None] = dict.fromkeys(s.results)
     for name, stage in s.stages.items():
         for source in stage.inputs:
