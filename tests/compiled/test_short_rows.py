@@ -133,3 +133,21 @@ def test_joined(widths: tuple[int, ...]) -> None:
     for height in (0, 1, 5):
         parts = [torch.randn(height, w) for w in widths]
         assert torch.equal(f(*parts), function(*parts))
+
+
+def test_windows_side_by_side() -> None:
+    """A view as rows of few elements: means of neighbours, and of long runs."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        pool = nn.functional.avg_pool1d
+        return pool(x, 4), pool(x, 40), x.unflatten(-1, (-1, 20)).amax(-1)
+
+    f = pliant.compile(
+        Apply(function),
+        (torch.randn(2, 3, 80),),
+        dynamic_shapes=(({0: "n", 2: 40 * torch.export.Dim("k", min=1, max=99)},),),
+    )
+    for n, k in ((1, 1), (2, 2), (3, 7)):
+        x = torch.randn(n, 3, 40 * k)
+        for got, want in zip(f(x), function(x), strict=True):
+            near(got, want)

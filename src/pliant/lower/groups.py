@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -32,6 +33,7 @@ from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
 MAX_MEMBERS: Final = 64  # stages of a kernel
+LEAST_COLUMNS: Final = 16  # of a view that is taken for rows
 RESULT: Final = ""  # reads what the model gives back
 
 GroupKind = Literal["map", "row", "contraction", "attention", "reduction", "serial"]
@@ -256,9 +258,15 @@ def _row_space(
         leading, trailing = order[: len(outer)], order[len(outer) :]
         if {names[d] for d in trailing} == inner and [names[d] for d in leading] == outer:
             return load.source.shape, order, len(outer)
-        if _lies_as(load, order, axes):
+        if _lies_as(load, order, axes) and not _is_few(tensor.reduce_axes):
             return tuple(a.extent for a in axes), tuple(range(len(axes))), len(outer)
     return None
+
+
+def _is_few(axes: tuple[Axis, ...]) -> bool:
+    """Whether they are known to be fewer elements than are worth a row: windows side by side."""
+    total = prod((a.extent for a in axes), start=as_int(1))
+    return total.is_const and total.value < LEAST_COLUMNS
 
 
 def _lies_as(load: Load, order: Order, axes: tuple[Axis, ...]) -> bool:
