@@ -1,26 +1,30 @@
 """A stable merge sort along one axis, as a loop program.
 
     for every line along the axis:
-        order = 0, 1, 2, …
+        keys, places = x, (0, 1, 2, …)
         width = 1
         while width < n:
-            merge neighbouring runs of `width` from order into spare; copy back; width *= 2
-        values = x[order]; indices = order
+            merge neighbouring runs of `width` into spares, those of 2 * `width` back; width *= 4
+        values, indices = x[places], places
 
-Counters that change live in a small buffer: the loop language has no assignment to scalars.
+A merge takes no branch for which run is next, as half of the guesses would be wrong: both heads are
+read, and one is chosen. Keys are integers in the order of the elements, which one instruction
+compares. Counters that change live in a small buffer: the loop language has no assignment to
+scalars.
 """
 
 from __future__ import annotations
 
 from functools import reduce
+from typing import NamedTuple
 
-from pliant.base.dtypes import DType, boolean, i64
-from pliant.ir.expr import Binary, Expr, Load, Select, Unary, Var, as_expr
+from pliant.base.dtypes import DType, boolean, f32, f64, i32, i64, u8
+from pliant.ir.expr import Binary, Bitcast, Expr, Load, Select, Unary, Var, as_expr, const
 from pliant.loop.stmt import (
     Alloc,
+    Buffer,
     For,
     Function,
-    If,
     Let,
     Stmt,
     Store,
@@ -33,6 +37,13 @@ from pliant.sym.expr import Int, as_int, var
 
 WIDTH, LEFT, RIGHT = (as_int(k) for k in range(3))
 """Slots of the counters: width of the runs, next element of the left and of the right run."""
+
+
+class _Line(NamedTuple):
+    """The elements of a line in some order: their keys, and where they were."""
+
+    keys: Buffer
+    places: Buffer
 
 
 def merge_sort(rank: int, dtype: DType, axis: int, descending: bool) -> Function:
@@ -52,23 +63,39 @@ class _MergeSort:
         self.x = buffer("x", self.shape, dtype)
         self.values = buffer("values", self.shape, dtype)
         self.indices = buffer("indices", self.shape, i64)
-        self.order = buffer("order", (self.n,), i64, scope="scratch")
-        self.spare = buffer("spare", (self.n,), i64, scope="scratch")
+        self.key = in_order(Load(self.x, self._element(at("k"))))
+        self.line = self._scratch("keys", "places")
+        self.spare = self._scratch("spare_keys", "spare_places")
         self.counters = buffer("counters", (3,), i64, scope="register")
 
     def function(self) -> Function:
         """The program."""
         outer = [(f"i{d}", e) for d, e in enumerate(self.shape) if d != self.axis]
+        width = var("width")
+        passes = seq(
+            self._pass(self.line, self.spare, width),
+            self._pass(self.spare, self.line, 2 * width),
+            self._set(WIDTH, as_expr(4 * width)),
+        )
         line = seq(
-            For("k", self.n, Store(self.order, (at("k"),), at("k"))),
+            For("k", self.n, self._read()),
             self._set(WIDTH, as_expr(1)),
-            While(self._get(WIDTH) < as_expr(self.n), self._pass()),
-            For("k", self.n, self._write("k")),
+            While(
+                self._get(WIDTH) < as_expr(self.n),
+                Let(Var("width", i64), self._get(WIDTH), passes),
+            ),
+            For("k", self.n, self._write()),
         )
         body: Stmt = for_(list(outer), line)
-        body = reduce(lambda s, b: Alloc(b, s), (self.counters, self.spare, self.order), body)
+        body = reduce(lambda s, b: Alloc(b, s), (self.counters, *self.spare, *self.line), body)
         buffers = (self.x, self.values, self.indices)
         return Function("merge_sort", buffers, tuple(map(str, self.shape)), body)
+
+    def _scratch(self, keys: str, places: str) -> _Line:
+        return _Line(
+            buffer(keys, (self.n,), self.key.dtype, scope="scratch"),
+            buffer(places, (self.n,), i64, scope="scratch"),
+        )
 
     def _get(self, slot: Int) -> Load:
         return self.counters[slot]
@@ -76,74 +103,74 @@ class _MergeSort:
     def _set(self, slot: Int, value: Expr) -> Stmt:
         return Store(self.counters, (as_expr(slot),), value)
 
-    def _line(self, position: Expr) -> tuple[Expr, ...]:
+    def _element(self, k: Expr) -> tuple[Expr, ...]:
         """The place of an element of the line that is being sorted."""
-        return tuple(position if d == self.axis else at(f"i{d}") for d in range(len(self.shape)))
+        return tuple(k if d == self.axis else at(f"i{d}") for d in range(len(self.shape)))
 
-    def _key(self, position: Expr) -> Load:
-        """x at the element that stands at `position` of the order."""
-        return Load(self.x, self._line(Load(self.order, (position,))))
-
-    def _write(self, k: str) -> Stmt:
-        original = Load(self.order, (at(k),))
+    def _read(self) -> Stmt:
         return seq(
-            Store(self.values, self._line(at(k)), self._key(at(k))),
-            Store(self.indices, self._line(at(k)), original),
+            Store(self.line.keys, (at("k"),), self.key),
+            Store(self.line.places, (at("k"),), at("k")),
         )
 
-    def _pass(self) -> Stmt:
-        """Merge all pairs of runs, then take the result over and double the width."""
-        width = var("width")
+    def _write(self) -> Stmt:
+        to, place = self._element(at("k")), Load(self.line.places, (at("k"),))
+        return seq(
+            Store(self.values, to, Load(self.x, self._element(place))),
+            Store(self.indices, to, place),
+        )
+
+    def _pass(self, source: _Line, target: _Line, width: Int) -> Stmt:
+        """Merge all pairs of runs; where one is all there is, it is copied."""
         pairs = (self.n + 2 * width - 1) // (2 * width)
-        work = seq(
-            For("pair", pairs, self._merge(width)),
-            For("k", self.n, Store(self.order, (at("k"),), self.spare[var("k")])),
-            self._set(WIDTH, as_expr(2 * width)),
-        )
-        return Let(Var("width", i64), self._get(WIDTH), work)
+        return For("pair", pairs, self._merge(source, target, 2 * width * var("pair"), width))
 
-    def _merge(self, width: Int) -> Stmt:
-        """Merge runs [begin, middle) and [middle, end) of the order into the spare."""
-        begin = 2 * width * var("pair")
+    def _merge(self, source: _Line, target: _Line, begin: Int, width: Int) -> Stmt:
+        """Merge the runs [begin, middle) and [middle, end)."""
         middle, end = var("middle"), var("end")
-        step = If(
-            self._right_first(middle, end),
-            self._take(RIGHT),
-            self._take(LEFT),
-        )
         work = seq(
             self._set(LEFT, as_expr(begin)),
             self._set(RIGHT, as_expr(middle)),
-            For("j", end - begin, step),
+            For("j", end - begin, self._step(source, target, begin + var("j"))),
         )
-        bound = _least(begin + 2 * width, self.n)
-        inner = Let(Var("end", i64), bound, work)
-        return Let(Var("middle", i64), _least(begin + width, self.n), inner)
+        inner = Let(Var("end", i64), _least(as_expr(begin + 2 * width), as_expr(self.n)), work)
+        return Let(Var("middle", i64), _least(as_expr(begin + width), as_expr(self.n)), inner)
 
-    def _take(self, slot: Int) -> Stmt:
-        place = 2 * var("width") * var("pair") + var("j")
-        return seq(
-            Store(self.spare, (as_expr(place),), Load(self.order, (self._get(slot),))),
-            self._set(slot, self._get(slot) + as_expr(1)),
+    def _step(self, source: _Line, target: _Line, to: Int) -> Stmt:
+        """The next element comes from the right run where the left one is used up, or where the
+        right one goes strictly before. A run that is used up is read at its last element."""
+        left, right = Var("left", i64), Var("right", i64)
+        a, b = Var("a", self.key.dtype), Var("b", self.key.dtype)
+        middle, end = as_expr(var("middle")), as_expr(var("end"))
+        one, taken = as_expr(1), Var("taken", boolean)
+        earlier = a < b if self.descending else b < a
+        before = Binary("and", right < end, earlier)
+        place = Select(taken, right, left)
+        body = seq(
+            Store(target.keys, (as_expr(to),), Select(taken, b, a)),
+            Store(target.places, (as_expr(to),), Load(source.places, (place,))),
+            self._set(LEFT, Select(taken, left, left + one)),
+            self._set(RIGHT, Select(taken, right + one, right)),
         )
-
-    def _right_first(self, middle: Int, end: Int) -> Expr:
-        """Whether the next element comes from the right run: the left one is used up, or the right
-        one goes strictly before."""
-        left, right = self._get(LEFT), self._get(RIGHT)
-        earlier = goes_before(self._key(right), self._key(left), self.descending)
-        both = Select(right < as_expr(end), earlier, as_expr(False, boolean))
-        return Select(left < as_expr(middle), both, as_expr(True, boolean))
+        body = Let(taken, Binary("or", middle <= left, before), body)
+        body = Let(b, Load(source.keys, (_least(right, end - one),)), body)
+        body = Let(a, Load(source.keys, (_least(left, middle - one),)), body)
+        return Let(left, self._get(LEFT), Let(right, self._get(RIGHT), body))
 
 
-def goes_before(a: Expr, b: Expr, descending: bool) -> Expr:
-    """Whether a stands strictly before b; NaN is the largest of all."""
-    low, high = (b, a) if descending else (a, b)
-    less = Binary("lt", low, high)
-    if not a.dtype.is_float:
-        return less
-    only_high = Binary("and", Unary("isnan", high), ~Unary("isnan", low))
-    return Binary("or", less, only_high)
+def in_order(x: Expr) -> Expr:
+    """An integer for each value, greater where the value is; NaN is the largest of all."""
+    if x.dtype is boolean:
+        return x.cast(u8)
+    if not x.dtype.is_float:
+        return x
+    wide, whole = (f64, i64) if x.dtype is f64 else (f32, i32)
+    value = x.cast(wide)
+    bits = Bitcast(whole, value + 0.0)  # -0.0 is as large as 0.0
+    # The bits of negative numbers grow with their size.
+    negative = Binary("shr", bits, const(whole.bits - 1, whole))
+    ordered = Binary("xor", bits, Binary("and", negative, const(whole.max, whole)))
+    return Select(Unary("isnan", value), const(whole.max, whole), ordered)
 
 
 def at(name: str) -> Expr:
@@ -151,5 +178,5 @@ def at(name: str) -> Expr:
     return as_expr(var(name))
 
 
-def _least(a: Int, b: Int) -> Expr:
-    return Binary("min", as_expr(a), as_expr(b))
+def _least(a: Expr, b: Expr) -> Expr:
+    return Binary("min", a, b)

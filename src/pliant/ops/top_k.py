@@ -4,7 +4,8 @@
         heap = the first k elements, each above those that go before it
         for the others: one that goes before the top takes its place and sinks
         for place = k - 1, k - 2, … 0:
-            values, indices [place] = the top; the last of the heap takes its place and sinks
+            indices[place] = the top, values[place] = what is there; the last of the heap takes
+            its place and sinks
 
 (Knuth, The Art of Computer Programming 3, 5.2.3.) Most elements are compared with the top and no
 more, so this takes about as long as reading them where k is small, and n log k steps at most.
@@ -17,7 +18,7 @@ from functools import reduce
 from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Select, Var, as_expr
 from pliant.loop.stmt import Alloc, For, Function, If, Let, Stmt, Store, While, buffer, for_, seq
-from pliant.ops.merge_sort import at, goes_before
+from pliant.ops.merge_sort import at, in_order
 from pliant.sym.expr import Int, as_int, var
 
 HOLE = as_int(0)
@@ -42,7 +43,8 @@ class _TopK:
         self.x = buffer("x", self.shape, dtype)
         self.values = buffer("values", short, dtype)
         self.indices = buffer("indices", short, i64)
-        self.keys = buffer("keys", (self.k,), dtype, scope="scratch")
+        self.key_type = in_order(Var("x", dtype)).dtype
+        self.keys = buffer("keys", (self.k,), self.key_type, scope="scratch")
         self.places = buffer("places", (self.k,), i64, scope="scratch")
         self.hole = buffer("hole", (1,), i64, scope="register")
 
@@ -50,7 +52,7 @@ class _TopK:
         """The program."""
         outer = [(f"i{d}", e) for d, e in enumerate(self.shape) if d != self.axis]
         line = seq(
-            For("j", self.k, self._put(at("j"), self.x[self._line(at("j"))], at("j"))),
+            For("j", self.k, self._put(at("j"), self._key_of(at("j")), at("j"))),
             For("j", self.k // 2, self._sink_own(self.k // 2 - 1 - var("j"))),
             For("j", self.n - self.k, self._consider(self.k + var("j"))),
             For("j", self.k, self._take(self.k - 1 - var("j"))),
@@ -65,15 +67,21 @@ class _TopK:
         """The place of an element of the line."""
         return tuple(position if d == self.axis else at(f"i{d}") for d in range(len(self.shape)))
 
+    def _key_of(self, position: Expr) -> Expr:
+        return in_order(self.x[self._line(position)])
+
+    def _before(self, a: Expr, b: Expr) -> Expr:
+        """Whether a key goes strictly before another."""
+        return b < a if self.largest else a < b
+
     def _put(self, slot: Expr, key: Expr, place: Expr) -> Stmt:
         return seq(Store(self.keys, (slot,), key), Store(self.places, (slot,), place))
 
     def _consider(self, j: Int) -> Stmt:
         """One that is not better than the top was there later, so equal ones stay out."""
-        key = self.x[self._line(as_expr(j))]
-        better = goes_before(key, self.keys[as_int(0)], self.largest)
-        sunk = self._sink(as_expr(0), Var("key", key.dtype), as_expr(j), self.k)
-        return If(better, Let(Var("key", key.dtype), key, sunk))
+        sunk = self._sink(as_expr(0), self._key, as_expr(j), self.k)
+        better = If(self._before(self._key, self.keys[as_int(0)]), sunk)
+        return Let(self._key, self._key_of(as_expr(j)), better)
 
     def _sink_own(self, slot: Int) -> Stmt:
         """Sink what is in the slot already."""
@@ -81,16 +89,16 @@ class _TopK:
 
     def _take(self, place: Int) -> Stmt:
         """The top is the worst of `place` + 1 elements, so it comes last of them."""
-        to = self._line(as_expr(place))
+        to, best = self._line(as_expr(place)), self.places[as_int(0)]
         return seq(
-            Store(self.values, to, self.keys[as_int(0)]),
-            Store(self.indices, to, self.places[as_int(0)]),
+            Store(self.values, to, self.x[self._line(best)]),
+            Store(self.indices, to, best),
             self._let(place, self._sink(as_expr(0), self._key, self._place, place)),
         )
 
     @property
     def _key(self) -> Var:
-        return Var("key", self.x.dtype)
+        return Var("key", self.key_type)
 
     @property
     def _place(self) -> Var:
@@ -126,6 +134,5 @@ class _TopK:
 
     def _worse(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
         """Whether a comes after b: what it holds does, or that is equal and a was there later."""
-        after = goes_before(b[0], a[0], self.largest)
-        equal = ~goes_before(a[0], b[0], self.largest)
-        return Binary("or", after, Binary("and", equal, b[1] < a[1]))
+        after = self._before(b[0], a[0])
+        return Binary("or", after, Binary("and", a[0].eq(b[0]), b[1] < a[1]))
