@@ -261,6 +261,14 @@ def test_a_fixed_dimension_is_an_error() -> None:
         imported(module, (floats(3, 4),), dynamic_shapes=({1: "k"},))
 
 
+def test_an_example_can_be_used_again_after_an_error() -> None:
+    """Without the dim that could not be dynamic: torch marks dims on the tensors that it gets."""
+    module, x = Apply(lambda x: torch.vander(x[:, 0], 4)), floats(3, 4)
+    with pytest.raises(InvalidModelError, match="fixed by the model"):
+        imported(module, (x,), dynamic_shapes=(({0: "n"},),))
+    assert_same(pliant.compile(module, (x,))(x), module(x))
+
+
 def test_data_dependent_sizes_are_an_error() -> None:
     with pytest.raises(UnsupportedError, match="depends on"):
         imported(Apply(lambda x: x[x > 0]), (floats(4),))

@@ -211,9 +211,23 @@ def _tried(
 def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any, strict: bool
 ) -> ExportedProgram:
+    args, kwargs = _unmarked(args, kwargs)
     with torch.no_grad(), warnings.catch_warnings(), whole_recurrences():
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def _unmarked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The examples as tensors of their own, over the same memory: torch marks dims on those that it
+    gets, and does not take that back where it fails."""
+    known: dict[int, torch.Tensor] = {}
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
+            return x
+        return known.setdefault(id(x), x.detach())
+
+    return pytree.tree_map(own, (args, kwargs))
 
 
 def _trace(
