@@ -11,7 +11,7 @@ from pliant.graph.operator import Operator
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import Compute, Tensor, compute, reduce, select
 from pliant.ops.common import accumulator, needs_float, not_empty, positive, product
-from pliant.ops.reduce import count_as
+from pliant.ops.reduce import count_as, is_best
 from pliant.ops.window import Pads, Windows, windows
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum
 
@@ -73,10 +73,7 @@ def max_pool_places(
     def body(n: Int, c: Int, *p: Int) -> Expr:
         def term(*k: Int) -> Expr:
             position = box.at(p, k)
-            value = x[(n, c, *position)]
-            found = value.eq(best[(n, c, *p)])
-            if x.dtype.is_float:  # if there is one, the greatest is NaN, which is equal to nothing
-                found = found | Unary("isnan", value)
+            found = is_best(x[(n, c, *position)], best[(n, c, *p)])
             inside = box.inside(position, ceil_mode=ceil_mode)
             place = as_int(0)
             for at, extent in zip(position, box.spatial, strict=True):

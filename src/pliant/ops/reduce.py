@@ -140,13 +140,18 @@ def arg_reduce(
     best = over_axes(x, combiner[3:], (axis,), keepdims, lambda p: x[p], "best")
 
     def place(p: tuple[Int, ...]) -> Expr:
-        found = x[p].eq(best[result_place(p, (axis,), keepdims)])
-        if x.dtype.is_float:  # if there is one, the best is NaN, which is equal to nothing
-            found = found | Unary("isnan", x[p])
+        found = is_best(x[p], best[result_place(p, (axis,), keepdims)])
         return select(found, p[axis], -1 if last else extent)
 
     places = over_axes(x, "max" if last else "min", (axis,), keepdims, place, combiner)
     return places.replace(requires=not_empty(extent, f"axis {axis} of {combiner}"))
+
+
+def is_best(value: Expr, best: Expr) -> Expr:
+    """Whether a value is the greatest, or least, of those that it is among: a NaN is, where there
+    is one, though it is equal to nothing."""
+    found = value.eq(best)
+    return found | Unary("isnan", value) if value.dtype.is_float else found
 
 
 def logsumexp(x: Tensor, *, axes: Sequence[int], keepdims: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 Along the vectorized loop an access is uniform, contiguous, contiguous but for a few that nobody
 wants, or a gather/scatter, told from the coefficient of the loop variable in the element's offset;
-or it is of a few pieces (`pieces`).
+or it is of a few pieces (`pieces`), or lies backwards, or nearly always in one run (`runs`).
 """
 
 from __future__ import annotations
@@ -295,7 +295,11 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
     buffer: Buffer | Flat = x.source
     if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
         return None
-    offset = e.facts.simplify(e.resolve(_affine(buffer, x.indices)))
+    offset = e.resolve(_affine(buffer, x.indices))
+    along = offset.linear(e.lane_var)
+    if along is not None and along[0] != -1:  # as nearly all are
+        return None
+    offset = e.facts.simplify(offset)
     least, greatest = runs.steps_of(offset, e.lane_var)
     first, last = (offset.subs({e.lane_var: as_int(k)}) for k in (0, e.lanes - 1))
     dtype = buffer.dtype
