@@ -49,7 +49,7 @@ def from_f32(
 ) -> str:  # fmt: skip
     """The bits of the 16-bit float nearest to an f32, of two the even one. NaN becomes quiet. With
     `flushes` subnormal numbers of bf16 may become 0."""
-    if dtype is bf16 and flushes and "avx512bf16" in features and lanes in (8, 16):
+    if dtype is bf16 and flushes and "avx512bf16" in features and lanes in (8, 16, 32):
         return _by_instruction(t, text, lanes)
     short, source = vector_type("i16", lanes), vector_type("float", lanes)
     if dtype is not bf16 and features & CONVERTS_F16:
@@ -65,8 +65,17 @@ def from_f32(
 def _by_instruction(t: FunctionText, text: str, lanes: int) -> str:
     """The bf16 of an f32 by AVX-512's instruction for it, which takes subnormal numbers for 0."""
     kind, out = vector_type("float", lanes), vector_type("bfloat", lanes)
-    name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
-    value = t.intrinsic(name, out, [(kind, text)])
+    if lanes == 32:  # of two registers; the first has the upper half
+        half, name = vector_type("float", 16), "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        args = []
+        for start in (16, 0):
+            at = ", ".join(f"i32 {start + k}" for k in range(16))
+            mask = f"<16 x i32> <{at}>"
+            args.append((half, t.assign(f"shufflevector {kind} {text}, {kind} poison, {mask}")))
+        value = t.intrinsic(name, out, args)
+    else:
+        name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
+        value = t.intrinsic(name, out, [(kind, text)])
     return t.assign(f"bitcast {out} {value} to {vector_type('i16', lanes)}")
 
 
