@@ -64,6 +64,7 @@ from pliant.opt.plain_powers import plain_powers
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
+from pliant.opt.winograd import winograd
 from pliant.runtime._native import default_threads
 from pliant.runtime.accuracy import accuracy
 from pliant.runtime.callable import Compiled, Program, check_limits
@@ -111,7 +112,8 @@ def compile(
     and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
     write which stages; None: as PLIANT_DUMP says.
 
-    `numerics`: "fast" fuses multiplications with additions and splits sums into lanes; "strict"
+    `numerics`: "fast" fuses multiplications with additions, splits sums into lanes and multiplies
+    3 x 3 convolutions of f32 by Winograd's minimal filtering where that is faster; "strict"
     rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
     bits of a row do not depend on how many other rows there are, or on what is in them.
 
@@ -169,6 +171,8 @@ def compile(
             )  # fmt: skip
         if numerics == "fast":
             imported = replace(imported, function=reassociate(imported.function, operators))
+            if precision is None:
+                imported = replace(imported, function=winograd(imported.function, operators))
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,

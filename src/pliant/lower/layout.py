@@ -8,7 +8,8 @@ compact, or have a gap after each row (`lower.gaps`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
+MANY: Final = 16  # elements of one source for each of a map: a copy costs less than gathering them
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -63,9 +65,10 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
 
 
 def relay(s: Stages, orders: dict[str, Order]) -> None:
-    """Copy weights and parameters where a sliding window wants another dimension last: the kernels
-    of a depthwise convolution, an image that comes with its channels first. Copies of weights are
-    made once."""
+    """Copy weights and parameters where a sliding window, or a map that reads many elements for
+    each, wants another dimension last: the kernels of a depthwise convolution, an image that comes
+    with its channels first. Such a map reads copies of results, too. Copies of weights are made
+    once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
     constants = constant_values(s)
     stages: dict[str, Stage] = {}
@@ -77,8 +80,9 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
             wanted = _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
+            fixed = given if tensor.reduce_axes else given | set(s.results)
             for load in own_nodes(tensor.body):
-                if not (isinstance(load, Load) and load.source.name in given):
+                if not (isinstance(load, Load) and load.source.name in fixed):
                     continue
                 dim = _dim_of(load, *wanted)
                 if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
@@ -108,7 +112,7 @@ def _wanted_last(
     if not tensor.axes:
         return None
     kind = classify(tensor)
-    if kind == "reduction":
+    if kind == "reduction" or (kind == "map" and _reads_many(tensor)):
         return tensor.axes[order[-1]].var, ()
     c = contraction(tensor, constants) if kind == "contraction" else None
     if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
@@ -119,6 +123,18 @@ def _wanted_last(
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
     return None
+
+
+def _reads_many(tensor: Compute) -> bool:
+    """Whether an element is made of many of one source."""
+    loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
+    return max(loads.values(), default=0) >= MANY
+
+
+def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:
+    """The iterator along which all loads lie one element after another; empty if there is none."""
+    last = {_bare(n.indices[orders.get(n.source.name, (-1,))[-1]]) for n in loads if n.indices}
+    return last.pop() if len(last) == 1 else ""
 
 
 def _ends_reduced(load: Load, tensor: Compute) -> bool:
@@ -217,6 +233,8 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     if kind == "reduction" and rank >= 3 and _windowed(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    if kind == "map" and _reads_many(tensor) and (along := _read_along(loads, orders)):
+        return _with_last(tensor, (along,))
     for load in loads:
         order = orders.get(load.source.name)
         if order is not None and is_identity(load, tensor):

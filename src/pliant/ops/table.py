@@ -21,8 +21,9 @@ from pliant.ops.reduce import REDUCE
 from pliant.ops.resize import RESIZE
 from pliant.ops.shape import SHAPE
 from pliant.ops.sort import SORT
+from pliant.ops.winograd import WINOGRAD
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, RECURRENT, QUANTIZE, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, WINOGRAD, (EXPRESSION,),
 )  # fmt: skip

@@ -476,6 +476,9 @@ def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
 
 
 def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
+    known = _known(e, cond)
+    if known is not None:
+        return emit(e, a if known else b)
     c = emit(e, cond)
     if c.lanes == 1 and (chosen := memory.load_or(e, c, a, b)) is not None:
         return chosen
@@ -493,6 +496,15 @@ def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
         va, vb = widen(e, va), widen(e, vb)
     out = e.text.assign(f"select {c.type} {c.text}, {va.type} {va.text}, {vb.type} {vb.text}")
     return Val(out, va.dtype, lanes)
+
+
+def _known(e: Emitter, cond: Expr) -> bool | None:
+    """Whether a place is the one that is asked for, where that is known: in unrolled loops."""
+    match cond:
+        case Binary("eq", Index(a), Index(b)):
+            apart = e.resolve(a - b)
+            return apart.value == 0 if apart.is_const else None
+    return None
 
 
 def _branch(e: Emitter, c: Val, a: Expr, b: Expr) -> Val:

@@ -6,6 +6,7 @@ the innermost in vectors, in parts where it chooses between sources
 the others, fused, shared between threads
 transposing: in squares (`turning`); where there are too few columns or rows for one, or several
 outputs, in blocks of TILE x lanes, so that each cache line that is touched is used whole
+what computes something else at each place of a period: a period at once (`cases`)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import conditions_in, inner_part
 from pliant.schedule.program import Program
+from pliant.schedule.recipes.cases import by_cases, cases_in
 from pliant.schedule.recipes.nests import (
     collapse,
     grain,
@@ -44,6 +46,8 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = inline_maps(start(spec, intrinsics=squares(lanes)), spec, [n for n, _ in spec.members])
     work = work_of(p, spec.outputs)
     p, loops = in_memory_order(p, spec, spec.outputs)
+    if cases := cases_in(p, loops):
+        return by_cases(p, loops, cases, lanes, work, large)
     p, loops = collapse(p, loops)
     if not loops:
         return p

@@ -1,0 +1,156 @@
+"""3 x 3 convolutions by patches: where, and that they are right there at every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant.frontend.select import Request, import_model
+from pliant.ops.table import OPERATORS
+from pliant.opt.winograd import winograd
+
+
+def conv(channels: int = 32, outputs: int = 32, size: int = 3, **more: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(channels, outputs, size, **{"padding": 1} | more)).eval()
+
+
+def by_patches(model: nn.Module, *shape: int, dims: Any = None, dynamic: Any = None) -> bool:
+    example = (torch.zeros(shape),)
+    imported = import_model(Request(model, example, None, dynamic, dims), OPERATORS)
+    function = winograd(imported.function, OPERATORS)
+    found = [b.op for b in function.bindings if b.op == "conv" or b.op.startswith("winograd")]
+    assert ("conv" in found) != ("winograd_results" in found)
+    return "conv" not in found
+
+
+def test_where() -> None:
+    assert by_patches(conv(), 1, 32, 16, 16)
+    assert by_patches(conv(padding=0), 1, 32, 18, 18)
+    assert by_patches(conv(bias=False), 1, 32, 16, 16)
+    assert by_patches(conv(outputs=16), 1, 32, 16, 16)
+    assert not by_patches(conv(channels=16), 1, 16, 16, 16)
+    assert not by_patches(conv(outputs=8), 1, 32, 16, 16)
+    assert not by_patches(conv(stride=2), 1, 32, 32, 32)
+    assert not by_patches(conv(dilation=2), 1, 32, 32, 32)
+    assert not by_patches(conv(groups=2, channels=64), 1, 64, 32, 32)
+    assert not by_patches(conv(size=1, padding=0), 1, 32, 32, 32)
+
+
+def test_sizes_of_images() -> None:
+    """Neither of too few patches nor of so many that memory matters; several images have more."""
+    assert not by_patches(conv(), 1, 32, 12, 12)
+    assert by_patches(conv(), 2, 32, 12, 12)
+    assert by_patches(conv(), 1, 32, 160, 160)
+    assert not by_patches(conv(), 1, 32, 1080, 1920)
+    size = {2: "h", 3: "h"}
+    assert by_patches(conv(), 1, 32, 20, 20, dynamic=(size,))
+    assert not by_patches(conv(), 1, 32, 9, 9, dynamic=(size,), dims={"h": pliant.Dim(max=12)})
+    large = {"h": pliant.Dim(likely=(2000,))}
+    assert not by_patches(conv(), 1, 32, 20, 20, dynamic=(size,), dims=large)
+
+
+class Between(nn.Module):
+    """Convolutions with others around them: images inside have their channels last."""
+
+    def __init__(self, padding: Any, channels: int = 32, outputs: int = 35) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.before = nn.Conv2d(3, channels, 1)
+        self.first = nn.Conv2d(channels, outputs, 3, padding=padding)
+        self.second = nn.Conv2d(outputs, channels, 3, padding=1, bias=False)
+        self.after = nn.Conv2d(channels, 5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.before(x).relu()
+        z = self.second(self.first(y).relu())
+        return self.after(z + y if z.shape == y.shape else z)
+
+
+@pytest.mark.parametrize("padding", [0, 1, (2, 0)])
+def test_every_size(padding: Any) -> None:
+    """One compilation; images of fewer than a patch, of part of one, and none."""
+    model = Between(padding).eval()
+    f = pliant.compile(
+        model, (torch.rand(2, 3, 20, 22),),
+        dynamic_shapes=({0: "n", 2: "h", 3: "w"},), dims={"n": pliant.Dim(min=0)},
+    )  # fmt: skip
+    assert "winograd_results" in f.explain()
+    exact = Between(padding).double().eval()
+    least = 1 if padding == 1 else 3
+    for n, h, w in (
+        (1, 20, 22), (3, least, least), (1, least + 1, 4), (2, 5, 7), (1, 17, 31), (0, 8, 8),
+        (1, 63, 65), (2, 4, 100),
+    ):  # fmt: skip
+        x = torch.randn(n, 3, h, w)
+        expected = exact(x.double()).detach()
+        got = f(x).double()
+        assert got.shape == expected.shape
+        error = torch.linalg.vector_norm(got - expected)
+        assert error <= 5e-6 * torch.linalg.vector_norm(expected)
+    assert f.stats()["compiles"] == 1
+
+
+def test_threads_agree() -> None:
+    model, x = Between(1).eval(), torch.randn(2, 3, 40, 40)
+    one, two = (pliant.compile(model, (x,), threads=n) for n in (1, 2))
+    assert torch.equal(one(x), two(x))
+
+
+def test_only_where_numerics_are_fast() -> None:
+    """Other contracts say more of what is added to what, and of what is not finite."""
+    x = torch.randn(1, 32, 16, 16)
+    x[0, 3, 8, 8] = torch.inf
+    for numerics in ("strict", "batch_invariant"):
+        f = pliant.compile(conv(), (x,), numerics=numerics)
+        assert "winograd" not in f.explain()
+        assert torch.equal(f(x).isfinite(), conv()(x).isfinite())
+    reduced = pliant.compile(conv(), (torch.randn(1, 32, 16, 16),), precision="bf16")
+    assert "winograd" not in reduced.explain()
+
+
+def test_computed_filters() -> None:
+    """What follows from weights alone is a constant, too."""
+    model = nn.utils.parametrizations.weight_norm(nn.Conv2d(32, 32, 3, padding=1)).eval()
+    x = torch.randn(1, 32, 17, 19)
+    f = pliant.compile(model, (x,))
+    assert "winograd_results" in f.explain()
+    torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Features(nn.Module):
+    """What the model gives is read by another convolution, too; others read it in odd ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.before = nn.Conv2d(3, 32, 1)
+        self.first = nn.Conv2d(32, 32, 3, padding=1)
+        self.second = nn.Conv2d(32, 16, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.before(x)
+        z = self.first(y).relu()
+        w = self.second(z)
+        return (
+            z,
+            w.flatten(1),
+            torch.cat([z[:, ::3], y], 1),
+            self.first(z).mean((2, 3)),
+            w[:, :, 1:],
+        )
+
+
+def test_results_that_go_on() -> None:
+    model, exact = Features().eval(), Features().double().eval()
+    dynamic = ({0: "n", 2: "h", 3: "w"},)
+    f = pliant.compile(model, (torch.rand(2, 3, 20, 22),), dynamic_shapes=dynamic)
+    assert f.explain().count("winograd_products") >= 3
+    for n, h, w in ((1, 20, 22), (2, 9, 31), (3, 4, 5)):
+        x = torch.randn(n, 3, h, w)
+        for got, expected in zip(f(x), exact(x.double()), strict=True):
+            torch.testing.assert_close(got.double(), expected.detach(), rtol=2e-5, atol=2e-5)
