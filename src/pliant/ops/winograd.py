@@ -97,8 +97,8 @@ def winograd_results(m: Tensor, *, height: IntLike, width: IntLike, last: bool =
     """y [N, O, height, width], or with channels `last`: 4 x 4 results of each patch of m, which is
     multiplied by A^T and A."""
 
-    def body(n: Int, *at: Int) -> Expr:
-        h, w, o = at if last else (*at[1:], at[0])
+    def body(n: Int, *place: Int) -> Expr:
+        h, w, o = place if last else (*place[1:], place[0])
 
         def at(i: int, j: int) -> Expr:
             return m[n, h // STEP, i, j, w // STEP, o]

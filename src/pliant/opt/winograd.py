@@ -114,8 +114,9 @@ def _replacement(conv: Binding, builder: Builder, *, ends: bool) -> Value:
     patches = builder.call("winograd_patches", x, pads=conv.attributes()["pads"])
     filters = builder.call("winograd_filters", w)
     products = builder.call("winograd_products", patches, filters)
-    size = {"height": y.shape[2], "width": y.shape[3], "last": ends}
-    made = builder.call("winograd_results", products, **size)
+    made = builder.call(
+        "winograd_results", products, height=y.shape[2], width=y.shape[3], last=ends
+    )
     if ends:
         made = builder.call("transpose", made, perm=(0, 3, 1, 2))
     if bias is not None:
