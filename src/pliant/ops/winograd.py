@@ -73,13 +73,22 @@ def winograd_patches(x: Tensor, *, pads: Pads) -> Tensor:
 
 
 def winograd_filters(w: Tensor) -> Tensor:
-    """U[a, b, c, o] of filters w [O, C, 3, 3]: each multiplied by G from both sides."""
+    """U[a, b, c, o] of filters w [O, C, 3, 3]: each multiplied by G from one side, then from the
+    other."""
     check_rank(w, 4, "weight")
+    outputs, channels = w.shape[:2]
 
-    def body(a: Int, b: Int, c: Int, o: Int) -> Expr:
-        return _both_sides(FILTERS, a, b, lambda i, j: w[o, c, i, j])
+    def left(a: Int, j: Int, c: Int, o: Int) -> Expr:
+        return _chosen(a, FILTERS, lambda row: _sum(row, lambda i: w[o, c, i, j]))
 
-    return compute((PATCH, PATCH, w.shape[1], w.shape[0]), body, "winograd_filters")
+    half = compute((PATCH, w.shape[3], channels, outputs), left, "winograd_filters_half")
+
+    def right(a: Int, b: Int, c: Int, o: Int) -> Expr:
+        return _chosen(b, FILTERS, lambda row: _sum(row, lambda j: half[a, j, c, o]))
+
+    message = "Winograd's filters are 3 x 3"
+    requires = equal(w.shape[2], 3, message) + equal(w.shape[3], 3, message)
+    return compute((PATCH, PATCH, channels, outputs), right, "winograd_filters", requires)
 
 
 def winograd_products(v: Tensor, u: Tensor) -> Tensor:

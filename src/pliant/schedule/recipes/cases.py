@@ -20,7 +20,7 @@ from pliant.ir.node import walk
 from pliant.loop.regions import bindings_of
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.nests import grain, vectorize_all, vectors
+from pliant.schedule.recipes.nests import grain, vectorize_all
 from pliant.sym.expr import Int, var
 
 MOST: Final = 8  # cases along a loop
@@ -82,16 +82,15 @@ def by_cases(
             unrolled.append(p.made[1])
     p = p.reorder(*around, last, *unrolled)
     extent = p.loop(last).extent
-    p, blocks, inner = vectors(p, last, lanes)
-    for lane in inner:
-        path = p.loops(blocks_in(p.loop(lane))[0].name)
-        within = path[path.index(lane) + 1 :]
-        p = p.reorder(*within, lane)
-        for loop in within:
-            p = p.unroll(loop)
+    # Under a mask throughout: whole vectors by themselves would be as much code again.
+    p = p.split(last, lanes, tail="mask")
+    blocks, lane = p.made
+    p = p.reorder(*unrolled, lane)
+    for loop in unrolled:
+        p = p.unroll(loop)
     if around:
         p = p.fuse(*around)
         p = p.parallel(p.made[0], grain=grain(extent * prod(cases.values()) * work))
     else:
         p = p.parallel(blocks, grain=grain(lanes * prod(cases.values()) * work))
-    return vectorize_all(p, inner, large)
+    return vectorize_all(p, [lane], large)
