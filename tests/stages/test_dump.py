@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import pliant
 from pliant import pipeline
@@ -81,6 +84,38 @@ def test_graph_stages_can_be_compiled(program: Program, tmp_path: Path) -> None:
             x = np.random.default_rng(n).standard_normal((n, 20)).astype(np.float32)
             for a, b in zip(f(x), g(x), strict=True):
                 np.testing.assert_array_equal(a, b, stage.name)
+
+
+LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "linear": (nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 4)), (3, 24)),
+    "attention": (nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), (2, 9, 32)),
+    "images": (
+        nn.Sequential(
+            nn.Conv2d(3, 32, 3, 2, 1), nn.Conv2d(32, 32, 3, groups=32), nn.Hardswish(),
+            nn.Conv2d(32, 30, 1), nn.ConvTranspose2d(30, 17, 2, 2), nn.GroupNorm(1, 17),
+        ),
+        (1, 3, 20, 24),
+    ),
+    "patches": (nn.Sequential(nn.Conv2d(3, 32, 1), nn.Conv2d(32, 32, 3)), (1, 3, 19, 24)),
+    "recurrent": (nn.LSTM(8, 16, batch_first=True), (2, 5, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_stages_of_layers_can_be_compiled(name: str, tmp_path: Path) -> None:
+    """Products that are packed, panels that are copies, heads that are parts of rows."""
+    module, shape = LAYERS[name]
+    x = torch.rand(shape)
+    emit = Emit(tmp_path, frozenset(["graph"]))
+    f = pliant.compile(module.eval(), (x,), dynamic_shapes=({0: "n"},), emit=emit)
+    found = graph_stages(tmp_path)
+    assert len(found) >= 7
+    for stage in found:
+        g = pliant.compile(stage)
+        for n in (1, 3):
+            y = torch.rand(n, *shape[1:])
+            for a, b in zip(tree_leaves(f(y)), tree_leaves(g(y)), strict=True):
+                torch.testing.assert_close(torch.as_tensor(b), a, rtol=1e-4, atol=1e-5)
 
 
 def test_kernels_can_be_built_again(program: Program, tmp_path: Path) -> None:

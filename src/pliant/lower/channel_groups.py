@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from pliant.base.dtypes import f32, i8, i32, u8
 from pliant.ir.einsum import names_in
-from pliant.ir.expr import Axis, Binary, Index, Load, Reduce
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import Int, var
@@ -37,6 +37,11 @@ class ChannelGroups:
     members: Int
     together: int
 
+    @property
+    def summed(self) -> Int:
+        """The channel."""
+        return var(self.outer) // self.each * self.members + var(self.inner)
+
 
 def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
     """The groups of a product, for panels of `columns`; None where there are none."""
@@ -48,15 +53,26 @@ def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
     loaded = {n.dtype for n in own_nodes(body.body) if isinstance(n, Load)}
     if not (body.dtype is f32 or (body.dtype is i32 and loaded <= {u8, i8})):
         return None  # no target has a tile product for them
-    both = names_in(body.body.a) & names_in(body.body.b)
-    for load in own_nodes(body.body):
-        if isinstance(load, Load):
-            for index in load.indices:
-                if isinstance(index, Index):
-                    found = _groups(index.int_, tensor, both, columns)
-                    if found is not None:
-                        return found
+    sides = (body.body.a, body.body.b)
+    both = names_in(sides[0]) & names_in(sides[1])
+    for side, other in (sides, sides[::-1]):
+        for index in _indices(side):
+            found = _groups(index, tensor, both, columns)
+            if found is not None and _has_outputs(other, found):
+                return found
     return None
+
+
+def _indices(side: Expr) -> list[Int]:
+    loads = (n for n in own_nodes(side) if isinstance(n, Load))
+    return [i.int_ for n in loads for i in n.indices if isinstance(i, Index)]
+
+
+def _has_outputs(side: Expr, groups: ChannelGroups) -> bool:
+    """Whether a factor depends on which output of all groups it is for, not on the channel alone,
+    as the other one does: else groups, of two images, are no more than a batch."""
+    summed = groups.summed
+    return any(groups.outer in (i - summed).names & i.names for i in _indices(side))
 
 
 def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> ChannelGroups | None:

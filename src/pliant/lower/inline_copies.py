@@ -5,7 +5,8 @@
 
 The same for stages that load nothing (constants, iotas), and for padding that a window slides over,
 which tests for itself what is outside. A copy that is a result, or that something other than a
-comprehension reads, is also kept.
+comprehension reads, is also kept; so is what a product reads that is planned already (where
+compiling goes on from a later stage's file): its panels may be a copy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def inline_copies(s: Stages) -> None:
     padded: dict[str, Compute] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        if isinstance(tensor, Compute):
+        if isinstance(tensor, Compute) and stage.note("plan") is None:
             tensor = simplify_indices(through(tensor, bodies), s.facts)
             read = (x.name for x in sources(tensor) if x.name in padded)
             windows = {n: padded[n] for n in read if _slides_over(tensor, n, padded[n])}
