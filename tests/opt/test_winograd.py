@@ -54,6 +54,18 @@ def test_sizes_of_images() -> None:
     assert not by_patches(conv(), 1, 32, 20, 20, dynamic=(size,), dims=large)
 
 
+def test_memory_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first convolutions get what there is."""
+    model = nn.Sequential(*(conv() for _ in range(5)))
+    one = 27 * 32 * 32 * 4
+    monkeypatch.setattr("pliant.opt.winograd.MORE", (3 * one, 3 * one))
+    imported = import_model(Request(model, (torch.zeros(1, 32, 16, 16),), None, None), OPERATORS)
+    found = [b.op for b in winograd(imported.function, OPERATORS).bindings]
+    assert [x for x in found if x in ("conv", "winograd_products")] == (
+        ["winograd_products"] * 3 + ["conv"] * 2
+    )
+
+
 class Between(nn.Module):
     """Convolutions with others around them: images inside have their channels last."""
 

@@ -6,12 +6,14 @@
 A quarter of the products, and what is around them is moved more often: V and M are 36/16 of x and
 y, and filters, which are made when the model is compiled, 36/9 of what they were. So images are not
 so small that products would wait for filters, nor so large that V and M would be most of a model's
-memory. Rounding errors are some times larger, and what is not finite spreads to all results of its
-patch, so this is for numerics "fast" only.
+memory; and what filters take more in all is bounded, first come, first served, as a model's first
+images are its largest. Rounding errors are some times larger, and what is not finite spreads to
+all results of its patch, so this is for numerics "fast" only.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from pliant.base.dtypes import f32
@@ -29,12 +31,15 @@ OUTPUTS: Final = 16
 FEWEST: Final = 16  # with fewer, filters come too slowly from memory
 SIDE: Final = 224  # of a model's images, where nothing is said of them
 BYTES: Final = 1 << 26  # of patches and products of one image
+MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weights, within these
 
 
 def winograd(function: Function, operators: Operators) -> Function:
     """The function with such convolutions by patches. Parameters, results and their types stay."""
     constants = _constants(function)
     ends = _ends(function)
+    weights = sum(_bytes(v) for v, _ in function.weights)
+    left = [min(max(weights // 2, MORE[0]), MORE[1])]
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         root = match.root
@@ -43,10 +48,18 @@ def winograd(function: Function, operators: Operators) -> Function:
             reason = "its filters are no constants"
         if reason:
             return NoMatch(reason)
+        more = _bytes(root.args[1]) * (PATCH**2 - 9) // 9
+        if more > left[0]:
+            return NoMatch("filters of other convolutions take as much memory as they may")
+        left[0] -= more
         return _replacement(root, builder, ends=root.outputs[0] in ends)
 
     rule = Rule("winograd", op("conv", any_args=True), by_patches)
     return rewrite(function, (rule,), operators)[0]
+
+
+def _bytes(weight: Value) -> int:
+    return prod((n.value for n in weight.shape), start=weight.dtype.bytes)
 
 
 def _constants(function: Function) -> set[Value]:
