@@ -6,15 +6,18 @@
     Y = A^T M A                 4 x 4 results from each patch                 winograd_results
 
 36 products for 16 results where a convolution has 144 (Lavin and Gray, Fast Algorithms for
-Convolutional Neural Networks, CVPR 2016, section 4.3). The points are 0, 1, -1, 2, -2 and infinity.
-Entries of B and A are up to 5 and 8, so errors are some times those of the sum of products: in f32
-about 1e-6 of the result's norm, where that has 3e-7.
+Convolutional Neural Networks, CVPR 2016, section 4.3). The matrices follow from points at which
+polynomials are multiplied (Toom and Cook). Of points with short fractions these have the least
+errors, half of those of 1, -1, 2 and -2: in f32 about twice those of the sum of products. (How
+points matter: Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution,
+ACM TOMS 2020.) What B and A multiply by are numbers of f32, exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import prod
 from typing import Final
 
 from pliant.graph.operator import Operator
@@ -27,31 +30,46 @@ from pliant.sym.expr import Int, IntLike, ceildiv
 STEP: Final = 4  # results of a patch in each direction
 PATCH: Final = 6
 
-PATCHES: Final = (
-    (4, 0, -5, 0, 1, 0),
-    (0, -4, -4, 1, 1, 0),
-    (0, 4, -4, -1, 1, 0),
-    (0, -2, -1, 2, 1, 0),
-    (0, 2, -1, -2, 1, 0),
-    (0, 4, 0, -5, 0, 1),
-)
-FILTERS: Final = (
-    (Fraction(1, 4), 0, 0),
-    (Fraction(-1, 6), Fraction(-1, 6), Fraction(-1, 6)),
-    (Fraction(-1, 6), Fraction(1, 6), Fraction(-1, 6)),
-    (Fraction(1, 24), Fraction(1, 12), Fraction(1, 6)),
-    (Fraction(1, 24), Fraction(-1, 12), Fraction(1, 6)),
-    (0, 0, 1),
-)
-RESULTS: Final = (
-    (1, 1, 1, 1, 1, 0),
-    (0, 1, -1, 2, -2, 0),
-    (0, 1, 1, 4, 4, 0),
-    (0, 1, -1, 8, -8, 1),
-)
+POINTS: Final = (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2))
 
-Factors = Sequence[int | Fraction]
+Factors = Sequence[Fraction]
 Matrix = Sequence[Factors]
+
+
+def _through(points: Sequence[Fraction]) -> list[Fraction]:
+    """The coefficients, that of the least power first, of the polynomial that is 0 there."""
+    found = [Fraction(1)]
+    for p in points:
+        found = [
+            a - p * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)
+        ]
+    return found
+
+
+def _powers(count: int) -> list[list[Fraction]]:
+    """So many powers of each point, and of infinity, of which the last is 1 and others are 0."""
+    last = [Fraction(k == count - 1) for k in range(count)]
+    return [*([p**k for k in range(count)] for p in POINTS), last]
+
+
+def _others(point: Fraction) -> list[Fraction]:
+    return [p for p in POINTS if p != point]
+
+
+PATCHES: Final = (*([*_through(_others(p)), Fraction(0)] for p in POINTS), _through(POINTS))
+"""B^T: from the polynomial through all points but one."""
+
+FILTERS: Final = (
+    *(
+        [x / prod(p - q for q in _others(p)) for x in row]
+        for p, row in zip(POINTS, _powers(3), strict=False)
+    ),
+    _powers(3)[-1],
+)
+"""G: a filter's values at the points, over what B's polynomials have there."""
+
+RESULTS: Final = tuple(zip(*_powers(STEP), strict=True))
+"""A^T."""
 
 
 def winograd_patches(x: Tensor, *, pads: Pads) -> Tensor:
@@ -142,7 +160,7 @@ def _sum(factors: Factors, term: Callable[[int], Expr]) -> Expr:
     """The sum of terms with factors that are not 0; what is subtracted comes last."""
     total: Expr | None = None
     for k in sorted((k for k, f in enumerate(factors) if f != 0), key=lambda k: factors[k] < 0):
-        factor, size = Fraction(factors[k]), term(k)
+        factor, size = factors[k], term(k)
         if abs(factor) != 1:
             size = size * as_expr(float(abs(factor)), size.dtype)
         if total is None:
