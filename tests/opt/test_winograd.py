@@ -50,8 +50,11 @@ def test_sizes_of_images() -> None:
     size = {2: "h", 3: "h"}
     assert by_patches(conv(), 1, 32, 20, 20, dynamic=(size,))
     assert not by_patches(conv(), 1, 32, 9, 9, dynamic=(size,), dims={"h": pliant.Dim(max=12)})
-    large = {"h": pliant.Dim(likely=(2000,))}
-    assert not by_patches(conv(), 1, 32, 20, 20, dynamic=(size,), dims=large)
+    for large in (pliant.Dim(likely=(2000,)), pliant.Dim(min=2000)):
+        example = (1, 32, 2001, 2001)
+        assert not by_patches(conv(), *example, dynamic=(size,), dims={"h": large})
+    several = {"n": pliant.Dim(min=2)}
+    assert by_patches(conv(), 2, 32, 12, 12, dynamic=({0: "n"},), dims=several)
 
 
 def test_memory_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:

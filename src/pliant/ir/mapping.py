@@ -172,14 +172,14 @@ def _fixed_part(index: Expr) -> Int | None:
     return None
 
 
-def likely_value(x: Int, facts: Facts) -> int:
+def likely_value(x: Int, facts: Facts, usual: int = USUAL) -> int:
     """What an extent may well be: of likely values the best, else a usual one within its range."""
     values: dict[str, int] = {}
     for name in x.names:
         expected = facts.likely(name)
         low, high = facts.range_of(name)
-        usual = USUAL if low is None else max(USUAL, low)
-        values[name] = expected[0] if expected else usual if high is None else min(usual, high)
+        near = usual if low is None else max(usual, low)
+        values[name] = expected[0] if expected else near if high is None else min(near, high)
     return x.eval(values)
 
 

@@ -85,10 +85,10 @@ def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> Channe
         groups = outer.extent.value // each
         for inner in tensor.reduce_axes:
             depthwise = each == 1 and inner.extent == 1
-            summed = var(outer.var) // each * inner.extent + var(inner.var)
-            if index is summed and not depthwise:
-                together = max(u for u in range(1, max(columns // each, 1) + 1) if groups % u == 0)
-                return ChannelGroups(outer.var, inner.var, each, inner.extent, together)
+            together = max(u for u in range(1, max(columns // each, 1) + 1) if groups % u == 0)
+            found = ChannelGroups(outer.var, inner.var, each, inner.extent, together)
+            if index is found.summed and not depthwise:
+                return found
     return None
 
 

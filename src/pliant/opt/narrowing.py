@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.base.dtypes import f32
 from pliant.base.names import fresh_name
+from pliant.graph.constants import constant_values
 from pliant.graph.expression import expression_binding, expression_of
 from pliant.graph.function import Binding, Function, TensorType, Value
 from pliant.graph.operator import Operators
@@ -55,13 +56,13 @@ def _factor(side: Expr) -> Load | None:
 
 class Narrowing:
     """Collects the bindings of a function of which products are computed in another way.
-    `constant`: the values seen so far that follow from weights alone, by name."""
+    `constant`: the values that follow from weights alone, by name."""
 
     def __init__(self, function: Function, operators: Operators) -> None:
         self.function, self.operators = function, operators
         self.bindings: list[Binding] = []
         values = (*function.params, *(v for v, _ in function.weights))
-        self.constant = {v.name for v, _ in function.weights}
+        self.constant = constant_values(function)
         self.taken = {v.name for v in values}
         self.taken |= {v.name for b in function.bindings for v in b.outputs}
 
@@ -87,9 +88,6 @@ class Narrowing:
         tensors = self.definition(binding)
         values = {v.name: v for v in binding.operands()}
         self.seen(binding, tensors, values)
-        fixed = not any(d.names for v in binding.outputs for d in v.shape)
-        if values and fixed and all(n in self.constant for n in values):
-            self.constant |= {v.name for v in binding.outputs}
         memo: dict[Node, Any] = {}
         changed = False
         for tensor in producers(tensors):

@@ -18,12 +18,14 @@ from typing import Final
 
 from pliant.base.dtypes import f32
 from pliant.graph.builder import Builder
+from pliant.graph.constants import constant_values
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.graph.rewrite import Match, Rule, op, rewrite
+from pliant.ir.mapping import likely_value
 from pliant.ir.rewrite import NoMatch
 from pliant.ops.winograd import PATCH, STEP
-from pliant.sym.expr import Int, ceildiv
+from pliant.sym.expr import ceildiv
 from pliant.sym.facts import Facts
 
 CHANNELS: Final = 32  # of the image: with fewer, patches cost as much as they save
@@ -36,7 +38,7 @@ MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weig
 
 def winograd(function: Function, operators: Operators) -> Function:
     """The function with such convolutions by patches. Parameters, results and their types stay."""
-    constants = _constants(function)
+    constants = constant_values(function)
     ends = _ends(function)
     weights = sum(_bytes(v) for v, _ in function.weights)
     left = [min(max(weights // 2, MORE[0]), MORE[1])]
@@ -44,7 +46,7 @@ def winograd(function: Function, operators: Operators) -> Function:
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         root = match.root
         reason = _why_not(root, builder.facts)
-        if not reason and root.args[1] not in constants:
+        if not reason and root.args[1].name not in constants:
             reason = "its filters are no constants"
         if reason:
             return NoMatch(reason)
@@ -60,16 +62,6 @@ def winograd(function: Function, operators: Operators) -> Function:
 
 def _bytes(weight: Value) -> int:
     return prod((n.value for n in weight.shape), start=weight.dtype.bytes)
-
-
-def _constants(function: Function) -> set[Value]:
-    """What follows from weights alone."""
-    found = {v for v, _ in function.weights}
-    for binding in function.bindings:
-        values = binding.operands()
-        if values and all(v in found for v in values):
-            found |= set(binding.outputs)
-    return found
 
 
 def _ends(function: Function) -> set[Value]:
@@ -101,22 +93,12 @@ def _why_not(conv: Binding, facts: Facts) -> str:
     outputs, channels = (n.value for n in sizes.values())
     if channels < CHANNELS or outputs < OUTPUTS:
         return f"of {channels} channels to {outputs} the transforms cost what they save"
-    image = _likely(ceildiv(y.shape[2], STEP) * ceildiv(y.shape[3], STEP), facts, SIDE)
-    if image * _likely(y.shape[0], facts, 1) < FEWEST:
+    image = likely_value(ceildiv(y.shape[2], STEP) * ceildiv(y.shape[3], STEP), facts, SIDE)
+    if image * likely_value(y.shape[0], facts, 1) < FEWEST:
         return "the image is so small that filters would have to be read too often"
     if image * PATCH**2 * (channels + outputs) * f32.bytes > BYTES:
         return "the image is so large that its patches take too much memory"
     return ""
-
-
-def _likely(x: Int, facts: Facts, usual: int) -> int:
-    """What it is where sizes of which nothing else is known are `usual`."""
-    sizes: dict[str, int] = {}
-    for name in x.names:
-        low, high = facts.range_of(name)
-        near = min(max(usual, low or 0), usual if high is None else high)
-        sizes[name] = (facts.likely(name) or (near,))[0]
-    return x.eval(sizes)
 
 
 def _replacement(conv: Binding, builder: Builder, *, ends: bool) -> Value:

@@ -66,7 +66,7 @@ def _period(place: Int, extents: Mapping[str, Int]) -> tuple[str, int] | None:
 def by_cases(
     p: Program, loops: Sequence[str], cases: Mapping[str, int], lanes: int, work: int, large: int
 ) -> Program:
-    """The schedule, for loops in the order of memory."""
+    """The schedule, for loops in the order of memory. `work` counts all cases, as a period does."""
     *outer, last = loops
     around: list[str] = []
     unrolled: list[str] = []
@@ -90,7 +90,7 @@ def by_cases(
         p = p.unroll(loop)
     if around:
         p = p.fuse(*around)
-        p = p.parallel(p.made[0], grain=grain(extent * prod(cases.values()) * work))
+        p = p.parallel(p.made[0], grain=grain(extent * work))
     else:
-        p = p.parallel(blocks, grain=grain(lanes * prod(cases.values()) * work))
+        p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, [lane], large)
