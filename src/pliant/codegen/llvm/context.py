@@ -51,9 +51,10 @@ def parallel(e: Emitter, body: str, closure: str, count: str, grain: str) -> str
 
 
 def scratch(e: Emitter, size: str) -> str:
-    """Memory of this thread; leaves with error 2 when there is none."""
+    """Memory of this thread, to which nothing else points; leaves with error 2 when there is
+    none."""
     fn = _field(e.text, SCRATCH)
-    return _checked(e, e.text.assign(f"call ptr {fn}(ptr %ctx, i64 {size})"))
+    return _checked(e, e.text.assign(f"call noalias ptr {fn}(ptr %ctx, i64 {size})"))
 
 
 def scratch_mark(t: FunctionText) -> str:
