@@ -33,6 +33,7 @@ from pliant.ir.tensor import (
     producers,
     sources,
 )
+from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
 
 
@@ -100,18 +101,21 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
         op = dict(binding.attributes().get("notes", ())).get("op", binding.op)
         memo: dict[Node, Any] = {}
         names: dict[Tensor, str] = {}
-        finals = {t: v.name for t, v in zip(tensors, binding.outputs, strict=True)}
+        finals = dict(zip(tensors, binding.outputs, strict=True))
         for k, tensor in enumerate(producers(tensors)):
             if isinstance(tensor, Input):
                 name = operands[tensor.label]
                 memo[tensor] = types[alias.get(name, name)]
                 continue
-            name = finals.get(tensor, f"{binding.outputs[0].name}.{k}")
+            final = finals.get(tensor)
+            name = f"{binding.outputs[0].name}.{k}" if final is None else final.name
             renamed = _retarget(tensor, memo, name)
+            if final is not None and isinstance(renamed, Compute):
+                renamed = _of_shape(renamed, final.shape)
             name = known.setdefault(renamed, name)
             if name not in stages:
                 stages[name] = Stage(name, renamed, op, binding.spans, notes)
-                types[name] = Input(name, tensor.dtype, tensor.shape)
+                types[name] = Input(name, tensor.dtype, renamed.shape)
             memo[tensor] = renamed if isinstance(renamed, Opaque) else types[name]
             names[tensor] = name
         for tensor, value in zip(tensors, binding.outputs, strict=True):
@@ -164,6 +168,15 @@ def _retarget(tensor: Tensor, memo: dict[Node, Any], name: str) -> Tensor:
         case OpaqueOutput():
             return tensor.replace(of=memo[tensor.of])
     raise AssertionError(tensor)
+
+
+def _of_shape(tensor: Compute, shape: tuple[Int, ...]) -> Compute:
+    """A definition's `max(0, h - 2)` is `h - 2` where a model's sizes are known to be large enough:
+    what reads it says so."""
+    if tensor.shape == shape:
+        return tensor
+    axes = [a.replace(extent=d) for a, d in zip(tensor.axes, shape, strict=True)]
+    return tensor.replace(axes=tuple(axes))
 
 
 def _same(node: Node) -> Node:
