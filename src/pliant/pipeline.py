@@ -64,7 +64,7 @@ from pliant.opt.plain_powers import plain_powers
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
-from pliant.opt.winograd import winograd
+from pliant.opt.winograd import steps_for, winograd
 from pliant.runtime._native import default_threads
 from pliant.runtime.accuracy import accuracy
 from pliant.runtime.callable import Compiled, Program, check_limits
@@ -113,9 +113,9 @@ def compile(
     write which stages; None: as PLIANT_DUMP says.
 
     `numerics`: "fast" fuses multiplications with additions, splits sums into lanes and multiplies
-    3 x 3 convolutions of f32 by Winograd's minimal filtering where that is faster; "strict"
-    rounds after every operation and adds in order of the indices (slow); "batch_invariant": the
-    bits of a row do not depend on how many other rows there are, or on what is in them.
+    3 x 3 convolutions by Winograd's minimal filtering where that is faster; "strict" rounds after
+    every operation and adds in order of the indices (slow); "batch_invariant": the bits of a row do
+    not depend on how many other rows there are, or on what is in them.
 
     `precision`: None, as the model says; "bf16" has products of f32 values (matrix products,
     convolutions, attention) multiply bf16 factors and sum in f32, and stores as bf16 what only such
@@ -171,8 +171,9 @@ def compile(
             )  # fmt: skip
         if numerics == "fast":
             imported = replace(imported, function=reassociate(imported.function, operators))
-            if precision is None:
-                imported = replace(imported, function=winograd(imported.function, operators))
+            if steps := steps_for(precision, t.features):
+                function = winograd(imported.function, operators, *steps)
+                imported = replace(imported, function=function)
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,

@@ -104,7 +104,8 @@ def outline(
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
     of which a model has one: how many filters there are decides what fills registers. Others that
-    stay are in `lower.constant_sizes`.
+    stay are in `lower.constant_sizes`. Of patches also quotients of symbols stay such: a kernel
+    knows how many there are in an image.
     """
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
@@ -117,7 +118,8 @@ def outline(
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
     packed = {plan.packed for plan in own.values()}
     alone = any(isinstance(m.tensor, Compute) and filters_of(m.tensor) for m in group.members)
-    sizes = _Sizes(constant_extents or alone, extents_to_keep(group))
+    patches = group.kind == "patches"
+    sizes = _Sizes(constant_extents or alone or patches, extents_to_keep(group), derived=patches)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
@@ -205,8 +207,9 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
-    def __init__(self, constant_extents: bool, kept: frozenset[int]) -> None:
+    def __init__(self, constant_extents: bool, kept: frozenset[int], *, derived: bool) -> None:
         self._constant_extents = constant_extents
+        self._derived = derived
         self._kept = kept
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
@@ -254,7 +257,8 @@ class _Sizes:
             return found
         if isinstance(atom, VarAtom) and atom.name.startswith("_"):
             return var(atom.name)
-        if any(n.startswith("_") for n in atom_names(atom)):
+        derived = self._derived and not isinstance(atom, VarAtom)
+        if derived or any(n.startswith("_") for n in atom_names(atom)):
             return rebuild_atom(atom, self.rename)
         whole = as_int(0) + (
             var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)

@@ -10,13 +10,14 @@ another kernel join with it, where nobody wants them before. At the end the kern
                   space and over the rows (softmax, normalisations), row by row
     contraction   a product and the maps that follow it
     attention     two products, what lies between them of rows, and the maps that follow
+    patches       a map of patches, a product, a map of its results, and the maps that follow
     reduction     any other reduction and the maps that follow it
     serial        scans, scatters, opaque programs
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_ide
 from pliant.lower.attention import Attention, find_attention
 from pliant.lower.layout import Order, strides_of
 from pliant.lower.pack import Plan
+from pliant.lower.patches import find_patches
 from pliant.lower.precedence import Precedence
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
@@ -36,7 +38,7 @@ MAX_MEMBERS: Final = 64  # stages of a kernel
 LEAST_COLUMNS: Final = 16  # of a view that is taken for rows
 RESULT: Final = ""  # reads what the model gives back
 
-GroupKind = Literal["map", "row", "contraction", "attention", "reduction", "serial"]
+GroupKind = Literal["map", "row", "contraction", "attention", "patches", "reduction", "serial"]
 
 
 @dataclass
@@ -79,8 +81,14 @@ def form_groups(
             apart[name] = "the first is in a kernel with another"
         else:
             attention[name] = found
+    patches: dict[str, tuple[str, ...]] = {}
+    for name, members in find_patches(s, plans, orders):
+        if isinstance(members, str):
+            apart[name] = members
+        else:
+            patches[members[-1]] = members
     while True:
-        groups = _grouped(s, orders, attention, apart, in_order)
+        groups = _grouped(s, orders, attention, patches, apart, in_order)
         wanted = [g for g in groups if g.kind == "attention" and _keeps_rows(g, attention)]
         if not wanted:
             return groups
@@ -94,17 +102,22 @@ def _grouped(
     s: Stages,
     orders: dict[str, Order],
     attention: Mapping[str, Attention],
+    patches: Mapping[str, tuple[str, ...]],
     apart: Mapping[str, str],
     in_order: bool,
 ) -> list[Group]:
-    """The groups; `apart` says why a product is in none of `attention`, by its name."""
+    """The groups, of which those of `attention` and `patches` are known; `apart` says why a product
+    is in none of `attention`, by its name."""
     forming = _Forming(s, orders)
-    later = {m for name, a in attention.items() for m in a.members if m != name}
+    whole = {name: a.members for name, a in attention.items()} | dict(patches)
+    later = {m for name, members in whole.items() for m in members if m != name}
     for stage in s.stages.values():
         if stage.name in later:
             continue
         if stage.name in attention:
             forming.add(_attention_group(s, stage, attention[stage.name], orders))
+        elif stage.name in patches:
+            forming.add(_patches_group(s, stage, patches[stage.name], orders))
         else:
             forming.place(stage, _kind(stage.tensor, in_order), apart.get(stage.name, ""))
     groups = forming.in_order()
@@ -211,6 +224,13 @@ def _attention_group(s: Stages, last: Stage, found: Attention, orders: dict[str,
     dims = tuple(axes.index(v) for v in found.rows)
     members = [s.stages[n] for n in found.members]
     return Group("attention", last.tensor.shape, order, members, len(dims), row_dims=dims)
+
+
+def _patches_group(
+    s: Stages, last: Stage, members: Sequence[str], orders: dict[str, Order]
+) -> Group:
+    order = orders.get(last.name, tuple(range(len(last.tensor.shape))))
+    return Group("patches", last.tensor.shape, order, [s.stages[n] for n in members])
 
 
 def _kind(tensor: Tensor, in_order: bool) -> Kind:

@@ -112,7 +112,7 @@ def _wanted_last(
     if not tensor.axes:
         return None
     kind = classify(tensor)
-    if kind == "reduction" or (kind == "map" and _reads_many(tensor)):
+    if kind == "reduction" or (kind == "map" and reads_many(tensor)):
         return tensor.axes[order[-1]].var, ()
     c = contraction(tensor, constants) if kind == "contraction" else None
     if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
@@ -125,7 +125,7 @@ def _wanted_last(
     return None
 
 
-def _reads_many(tensor: Compute) -> bool:
+def reads_many(tensor: Compute) -> bool:
     """Whether an element is made of many of one source."""
     loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
     return max(loads.values(), default=0) >= MANY
@@ -233,7 +233,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     if kind == "reduction" and rank >= 3 and _windowed(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    if kind == "map" and _reads_many(tensor) and (along := _read_along(loads, orders)):
+    if kind == "map" and reads_many(tensor) and (along := _read_along(loads, orders)):
         return _with_last(tensor, (along,))
     for load in loads:
         order = orders.get(load.source.name)

@@ -28,6 +28,9 @@ from pliant.lower.stages import Stage, Stages
 LINEAR: Final = ("sum", "max", "min", "fmax", "fmin")
 """Reductions that err no more than what they read."""
 
+MADE: Final = ("contraction", "patches", "reduction", "map")
+"""Kinds of kernels that compute in f32 what they store as bf16."""
+
 
 def narrow_values(
     s: Stages, groups: list[Group], orders: dict[str, Order], gaps: Mapping[str, Gap]
@@ -51,7 +54,7 @@ def narrow_values(
                 continue
             by = readers[name]
             wanted_so = all(_is_cast(r.stage, name) for r in by)
-            made_here = group.kind in ("contraction", "reduction", "map") or wanted_so
+            made_here = group.kind in MADE or wanted_so
             if made_here and all(_may_be_short(r, name, s, short) for r in by):
                 short[name] = _stored(s, group, name, orders, made)
     s.stages = _after(s.stages, made)
@@ -77,10 +80,12 @@ def _may_be_short(r: _Reader, name: str, s: Stages, short: Mapping[str, str]) ->
     tensor, kind = r.stage.tensor, r.group.kind
     if _is_cast(r.stage, name):
         return kind not in ("serial", "attention")
-    if not isinstance(tensor, Compute) or kind not in ("contraction", "reduction", "map"):
+    if not isinstance(tensor, Compute) or kind not in MADE:
         return False
     if _is_place(tensor.body, name):
         return False
+    if kind == "patches" and r.stage is r.group.members[0]:
+        return True
     if isinstance(tensor.body, Reduce):
         return kind == "reduction" and _is_linear(tensor.body, name)
     return all(n in short or s.types[n].dtype is bf16 for n in r.group.outputs)

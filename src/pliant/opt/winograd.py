@@ -3,58 +3,74 @@
     y = conv(x, w, b)     ->     m = winograd_products(winograd_patches(x), winograd_filters(w))
                                  y = winograd_results(m) + b
 
-A quarter of the products, and what is around them is moved more often: V and M are 36/16 of x and
-y, and filters, which are made when the model is compiled, 36/9 of what they were. So images are not
-so small that products would wait for filters, nor so large that V and M would be most of a model's
-memory; and what filters take more in all is bounded, first come, first served, as a model's first
-images are its largest. Rounding errors are some times larger, and what is not finite spreads to
-all results of its patch, so this is for numerics "fast" only.
+A quarter of the products; of bf16, where larger steps would lose too much, a little less than half
+of them, with less than twice the error. V and M are some times as large as x and y, but for small
+images they are never stored (`lower.patches`); filters, which are made when the model is compiled,
+are 36/9 or 16/9 of what they were. So images are not so small that products would wait for filters,
+and what these take more in all is bounded, first come, first served, as a model's first images are
+its largest. Rounding errors are larger, and what is not finite spreads to all results of its patch,
+so this is for numerics "fast" only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Set
 from math import prod
 from typing import Final
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import DType, bf16, f32
 from pliant.graph.builder import Builder
 from pliant.graph.constants import constant_values
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.graph.rewrite import Match, Rule, op, rewrite
+from pliant.ir.expr import Index, Load
 from pliant.ir.mapping import likely_value
 from pliant.ir.rewrite import NoMatch
-from pliant.ops.winograd import PATCH, STEP
-from pliant.sym.expr import ceildiv
+from pliant.ir.tensor import Compute, Input, own_nodes, producers
+from pliant.ops.winograd import FILTERINGS, Filtering
+from pliant.opt.narrowing import placeholders
+from pliant.sym.expr import ceildiv, var
 from pliant.sym.facts import Facts
 
 CHANNELS: Final = 32  # of the image: with fewer, patches cost as much as they save
 OUTPUTS: Final = 16
 FEWEST: Final = 16  # with fewer, filters come too slowly from memory
 SIDE: Final = 224  # of a model's images, where nothing is said of them
-BYTES: Final = 1 << 26  # of patches and products of one image
 MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weights, within these
 
 
-def winograd(function: Function, operators: Operators) -> Function:
-    """The function with such convolutions by patches. Parameters, results and their types stay."""
+def steps_for(precision: str | None, features: Collection[str]) -> tuple[int, DType] | None:
+    """How far apart patches are, and of which type the factors of their products, on a target with
+    these features; None where products are faster than what would be around them."""
+    if precision is None:
+        return 4, f32
+    return (2, bf16) if precision == "bf16" and "amx-bf16" not in features else None
+
+
+def winograd(
+    function: Function, operators: Operators, step: int = 4, factor: DType = f32
+) -> Function:
+    """The function with such convolutions by patches `step` apart, whose products will have this
+    type of factors. Parameters, results and their types stay."""
+    f = FILTERINGS[step]
     constants = constant_values(function)
-    ends = _ends(function)
+    ends = _ends(function, operators)
     weights = sum(_bytes(v) for v, _ in function.weights)
     left = [min(max(weights // 2, MORE[0]), MORE[1])]
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         root = match.root
-        reason = _why_not(root, builder.facts)
+        reason = _why_not(root, builder.facts, f)
         if not reason and root.args[1].name not in constants:
             reason = "its filters are no constants"
         if reason:
             return NoMatch(reason)
-        more = _bytes(root.args[1]) * (PATCH**2 - 9) // 9
+        more = prod(n.value for n in root.args[1].shape[:2]) * (f.patch**2 - 9) * factor.bytes
         if more > left[0]:
             return NoMatch("filters of other convolutions take as much memory as they may")
         left[0] -= more
-        return _replacement(root, builder, ends=root.outputs[0] in ends)
+        return _replacement(root, builder, step, ends=root.outputs[0] in ends)
 
     rule = Rule("winograd", op("conv", any_args=True), by_patches)
     return rewrite(function, (rule,), operators)[0]
@@ -64,22 +80,39 @@ def _bytes(weight: Value) -> int:
     return prod((n.value for n in weight.shape), start=weight.dtype.bytes)
 
 
-def _ends(function: Function) -> set[Value]:
+def _ends(function: Function, operators: Operators) -> set[Value]:
     """Results, and what nothing but elementwise operators lie between and these."""
     found = set(function.results)
-    readers: dict[Value, list[Value]] = {}
+    readers: dict[Value, list[Binding]] = {}
     for binding in function.bindings:
-        for value in binding.operands():
-            readers.setdefault(value, []).extend(binding.outputs)
+        for value in dict.fromkeys(binding.operands()):
+            readers.setdefault(value, []).append(binding)
     for binding in reversed(function.bindings):
         for value in binding.outputs:
             after = readers.get(value, ())
-            if after and all(v in found and v.type == value.type for v in after):
+            if after and all(_leads_there(b, value, found, operators) for b in after):
                 found.add(value)
     return found
 
 
-def _why_not(conv: Binding, facts: Facts) -> str:
+def _leads_there(binding: Binding, value: Value, ends: Set[Value], operators: Operators) -> bool:
+    """Whether a binding gives ends, element by element of a value."""
+    if not all(v in ends and v.type == value.type for v in binding.outputs):
+        return False
+    made = operators[binding.op].define(*map(placeholders, binding.args), **binding.attributes())
+    return not any(
+        not isinstance(t, Compute) or t.reduce_axes or not _at_its_place(t, value.name)
+        for t in producers(made if isinstance(made, tuple) else (made,))
+        if not isinstance(t, Input)
+    )
+
+
+def _at_its_place(tensor: Compute, name: str) -> bool:
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.source.name == name]
+    return all(n.indices == tuple(Index(var(a.var)) for a in tensor.axes) for n in loads)
+
+
+def _why_not(conv: Binding, facts: Facts, f: Filtering) -> str:
     """Why a convolution stays as it is; empty where it does not."""
     x, w = conv.args[:2]
     attrs, (y,) = conv.attributes(), conv.outputs
@@ -93,21 +126,19 @@ def _why_not(conv: Binding, facts: Facts) -> str:
     outputs, channels = (n.value for n in sizes.values())
     if channels < CHANNELS or outputs < OUTPUTS:
         return f"of {channels} channels to {outputs} the transforms cost what they save"
-    image = likely_value(ceildiv(y.shape[2], STEP) * ceildiv(y.shape[3], STEP), facts, SIDE)
+    image = likely_value(ceildiv(y.shape[2], f.step) * ceildiv(y.shape[3], f.step), facts, SIDE)
     if image * likely_value(y.shape[0], facts, 1) < FEWEST:
         return "the image is so small that filters would have to be read too often"
-    if image * PATCH**2 * (channels + outputs) * f32.bytes > BYTES:
-        return "the image is so large that its patches take too much memory"
     return ""
 
 
-def _replacement(conv: Binding, builder: Builder, *, ends: bool) -> Value:
+def _replacement(conv: Binding, builder: Builder, step: int, *, ends: bool) -> Value:
     """With results that lie as a model gives them: these are made with their channels last, too,
     and turned afterwards."""
     x, w, bias = (*conv.args, None)[:3]
     (y,) = conv.outputs
-    patches = builder.call("winograd_patches", x, pads=conv.attributes()["pads"])
-    filters = builder.call("winograd_filters", w)
+    patches = builder.call("winograd_patches", x, pads=conv.attributes()["pads"], step=step)
+    filters = builder.call("winograd_filters", w, step=step)
     products = builder.call("winograd_products", patches, filters)
     made = builder.call(
         "winograd_results", products, height=y.shape[2], width=y.shape[3], last=ends

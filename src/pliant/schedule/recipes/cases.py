@@ -25,7 +25,7 @@ from pliant.sym.expr import Int, var
 
 MOST: Final = 8  # cases along a loop
 UNROLLED: Final = 64  # along all
-FEWEST: Final = 3  # of a loop: where a row is put together of two parts, there is no period
+FEWEST: Final = 3  # of a loop that has no more: a row put together of two parts has no period
 
 
 def cases_in(p: Program, loops: Sequence[str]) -> dict[str, int]:
@@ -47,7 +47,11 @@ def cases_in(p: Program, loops: Sequence[str]) -> dict[str, int]:
                         chosen.setdefault(loop, set()).add(b)
                         if periods.setdefault(loop, period) != period:
                             return {}
-    cases = {x: n for x, n in periods.items() if len(chosen[x]) >= FEWEST}
+    cases = {
+        x: n
+        for x, n in periods.items()
+        if len(chosen[x]) >= (FEWEST if extents[x] == n else min(FEWEST, n - 1))
+    }
     return cases if loops[-1] not in cases and prod(cases.values()) <= UNROLLED else {}
 
 
@@ -68,29 +72,44 @@ def by_cases(
 ) -> Program:
     """The schedule, for loops in the order of memory. `work` counts all cases, as a period does."""
     *outer, last = loops
-    around: list[str] = []
-    unrolled: list[str] = []
-    for loop in outer:
-        extent = p.loop(loop).extent
-        if loop not in cases:
-            around.append(loop)
-        elif extent.is_const and extent.value == cases[loop]:
-            unrolled.append(loop)
-        else:
-            p = p.split(loop, cases[loop])
-            around.append(p.made[0])
-            unrolled.append(p.made[1])
-    p = p.reorder(*around, last, *unrolled)
+    p, around, places = periods(p, outer, cases)
+    p = p.reorder(*around, last, *places)
     extent = p.loop(last).extent
-    # Under a mask throughout: whole vectors by themselves would be as much code again.
-    p = p.split(last, lanes, tail="mask")
-    blocks, lane = p.made
-    p = p.reorder(*unrolled, lane)
-    for loop in unrolled:
-        p = p.unroll(loop)
+    p, blocks, lane = unrolled(p, last, places, lanes)
     if around:
         p = p.fuse(*around)
         p = p.parallel(p.made[0], grain=grain(extent * work))
     else:
         p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, [lane], large)
+
+
+def periods(
+    p: Program, loops: Sequence[str], cases: Mapping[str, int]
+) -> tuple[Program, list[str], list[str]]:
+    """Loops that have cases go by periods. Gives the loops around, and those over the places."""
+    around: list[str] = []
+    places: list[str] = []
+    for loop in loops:
+        extent = p.loop(loop).extent
+        if loop not in cases:
+            around.append(loop)
+        elif extent.is_const and extent.value == cases[loop]:
+            places.append(loop)
+        else:
+            p = p.split(loop, cases[loop])
+            around.append(p.made[0])
+            places.append(p.made[1])
+    return p, around, places
+
+
+def unrolled(p: Program, last: str, places: Sequence[str], lanes: int) -> tuple[Program, str, str]:
+    """The loop in vectors, with all places of a period in each. Gives the loop over vectors and
+    that over their lanes, which is still to be vectorized."""
+    # Under a mask throughout: whole vectors by themselves would be as much code again.
+    p = p.split(last, lanes, tail="mask")
+    blocks, lane = p.made
+    p = p.reorder(*places, lane)
+    for loop in places:
+        p = p.unroll(loop)
+    return p, blocks, lane

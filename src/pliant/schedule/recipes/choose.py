@@ -13,6 +13,7 @@ from pliant.schedule.recipes.attention import attention_recipe
 from pliant.schedule.recipes.contraction import contraction_recipe
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
+from pliant.schedule.recipes.patches import patches_recipe
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.serial import serial_recipe
@@ -62,6 +63,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Progr
             return contraction_recipe(spec, mm)
         case "attention":
             return attention_recipe(spec, lanes, mm)
+        case "patches":
+            return patches_recipe(spec, mm)
         case "serial":
             return serial_recipe(spec)
         case other:

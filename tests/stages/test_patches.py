@@ -1,0 +1,134 @@
+"""Products between maps of patches are found by their accesses; some patches at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pliant
+from pliant.base.dtypes import f32
+from pliant.codegen.llvm.target import target
+from pliant.graph.builder import Builder
+from pliant.graph.function import Dim, Function
+from pliant.graph.inline import inline
+from pliant.loop.verify import verify_function
+from pliant.ops.table import OPERATORS
+from pliant.sym.expr import var
+from tests.stages.oracle import Stages, run_graph, run_programs, stages_of
+
+T = target()
+
+
+def by_patches(
+    channels: int = 4, outputs: int = 32, *, step: int = 4, twice: str = "", side: int | str = "w"
+) -> tuple[Function, dict[str, np.ndarray]]:
+    """The operators by themselves; `twice` is read by something else, too."""
+    b = Builder("main", OPERATORS)
+    for name in ("n", "h", *([side] if isinstance(side, str) else [])):
+        b.dim(name, Dim(min=1))
+    width = var(side) if isinstance(side, str) else side
+    x = b.param("x", f32, (var("n"), channels, var("h"), width))
+    rng = np.random.default_rng(0)
+    w = b.weight("w", rng.standard_normal((outputs, channels, 3, 3)).astype(np.float32))
+    x = b.call("relu", x)
+    made: dict[str, Any] = {"v": b.call("winograd_patches", x, pads=((1, 1), (1, 1)), step=step)}
+    u = b.call("winograd_filters", w, step=step)
+    made["m"] = b.call("winograd_products", made["v"], u)
+    y = b.call("winograd_results", made["m"], height=var("h"), width=width, last=True)
+    results = [b.call("relu", y)]
+    if twice:
+        results.append(b.call("sum", made[twice], axes=(0, 1, 2, 3, 4, 5), keepdims=False))
+    return b.finish(results)
+
+
+def kinds(stages: Stages) -> list[str]:
+    return [g.kind for g in stages.parts[-1].groups]
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_meaning(step: int) -> None:
+    """Every stage, and the kernels, mean a convolution; at sizes of less than a patch, too."""
+    function, weights = by_patches(step=step)
+    stages = stages_of(function, weights, T)
+    assert "patches" in kinds(stages) and "contraction" not in kinds(stages)
+    for f in stages.kernels.values():
+        verify_function(f)
+    (w,) = weights.values()
+    for n, h, width in ((1, 5, 6), (2, 1, 1), (1, 8, 9)):
+        x = np.random.default_rng(1).standard_normal((n, 4, h, width)).astype(np.float32)
+        given = torch.relu(torch.from_numpy(x))
+        y = nn.functional.conv2d(given, torch.from_numpy(w), padding=1).relu()
+        want = y.permute(0, 2, 3, 1).numpy()
+        found = {
+            stage: run_graph(inline(module, "main"), weights, {"x": x})
+            for stage, module in stages.graph.items()
+        }
+        found["programs"] = run_programs(stages, {"x": x}, T)
+        for name, (have,) in found.items():
+            np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_where() -> None:
+    def found(**more: Any) -> bool:
+        return "patches" in kinds(stages_of(*by_patches(**more), T, programs=False))
+
+    assert found() and found(step=2) and found(side=60)
+    assert not found(twice="v") and not found(twice="m")
+    assert not found(side=4)  # one patch: no row of them
+    assert found(channels=64, outputs=64, side=24)
+    assert not found(channels=128, outputs=128, side=24)  # filters would be read for six of them
+    assert found(channels=128, outputs=128, side=40)
+
+
+def test_why_not() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 128, 1), nn.Conv2d(128, 128, 3), nn.Conv2d(128, 3, 1))
+    f = pliant.compile(model.eval(), (torch.rand(1, 3, 26, 26),))
+    assert "not in 1: filters would be read again for each of many short rows" in f.explain()
+
+
+class Joined(nn.Module):
+    """A residual block whose sum goes on twice, after an odd number of channels."""
+
+    def __init__(self, channels: int, outputs: int) -> None:
+        super().__init__()
+        torch.manual_seed(outputs)
+        self.before = nn.Conv2d(3, channels, 1)
+        self.patches = nn.Conv2d(channels, outputs, 3, padding=1)
+        self.beside = nn.Conv2d(channels, outputs, 1)
+        self.after = nn.Conv2d(outputs, 7, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.before(x).relu()
+        y = self.patches(x) + self.beside(x)
+        return self.after(y.relu()), y.mean((2, 3))
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(32, 16), (33, 35), (47, 97), (96, 24)])
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_compiled(channels: int, outputs: int, precision: str | None) -> None:
+    """Columns that fill no panel, several panels; rows of one part and of several, threads."""
+    model = Joined(channels, outputs).eval()
+    f = pliant.compile(
+        model, (torch.rand(1, 3, 16, 200),), precision=precision, threads=2,
+        dynamic_shapes=({0: "n", 2: "h", 3: "w"},),
+    )  # fmt: skip
+    assert "[patches, " in f.explain()
+    exact = Joined(channels, outputs).double().eval()
+    for n, h, w in ((1, 16, 200), (2, 3, 7), (3, 9, 65), (1, 1, 1), (1, 6, 401)):
+        x = torch.randn(n, 3, h, w)
+        for got, want in zip(f(x), exact(x.double()), strict=True):
+            error = torch.linalg.vector_norm(got.double() - want)
+            assert error <= (2e-2 if precision else 2e-6) * torch.linalg.vector_norm(want)
+    assert f.stats()["compiles"] == 1
+
+
+def test_memory_is_that_of_images() -> None:
+    """What lies between is not stored for a whole image."""
+    model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 3, 1))
+    f = pliant.compile(model.eval(), (torch.rand(1, 3, 400, 400),))
+    (line,) = (x for x in f.explain().splitlines() if "memory for intermediate" in x)
+    assert int(line.split(":")[1].split()[0]) <= 2 * 4 * 32 * 400 * 400
