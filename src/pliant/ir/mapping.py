@@ -421,7 +421,7 @@ class _Matcher:
         constant = [o.load.source.name in self.constants for o in operands]
         care = [_care(o) for o in operands]
         repeated = awkward = spread = across = 0
-        last = {a.var for a in self.workload.outer[-1:]}
+        last = set(self.workload.order[-1:])
         for k, o in enumerate(operands):
             if o.moves or len(operands) == 1:
                 continue

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.few_channels import filters_of
+from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import classify, is_identity
@@ -48,11 +50,11 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
         if wanted is not None:
             orders[name] = wanted
     loads: dict[str, dict[str, Load]] = {}
-    for name in reversed(s.stages):  # backwards: the rest suit their first reader
+    for name in reversed(s.stages):  # backwards: the rest suit the reader that reads most of them
         tensor = s.stages[name].tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
-        for reader in readers.get(name, ()):
+        for reader in sorted(readers.get(name, ()), key=lambda r: -_read_by(s.stages[r].tensor, s)):
             by = s.stages[reader].tensor
             if reader not in loads:
                 loads[reader] = _first_loads(by)
@@ -334,6 +336,14 @@ def _first_loads(reader: Tensor) -> dict[str, Load]:
     return loads
 
 
+def _read_by(reader: Tensor, s: Stages) -> int:
+    """About how many elements a stage reads of each value."""
+    if not isinstance(reader, Compute):
+        return 0
+    axes = (*reader.axes, *reader.reduce_axes)
+    return likely_value(prod((a.extent for a in axes), start=as_int(1)), s.facts)
+
+
 def _reader_wish(
     load: Load | None, reader: Tensor, order: Order | None, constants: Set[str]
 ) -> Order | None:
@@ -363,7 +373,7 @@ def _rows_along(
 ) -> int | None:
     """The dimension of a contraction's operand, but not its last, along which its rows should lie;
     None for what is no such operand."""
-    c = contraction(reader, constants)
+    c = _placed(reader, order, constants)
     if c is None or c.a.source is not load.source:
         return None
     wanted = _wanted_last(reader, order or tuple(range(len(reader.axes))), constants)
@@ -371,11 +381,21 @@ def _rows_along(
     return None if dim == len(load.indices) - 1 or _ends_reduced(load, reader) else dim
 
 
+def _placed(reader: Compute, order: Order | None, constants: Set[str]) -> Contraction | None:
+    """The reader as a contraction. Of two values that is packed along which the result lies."""
+    c = contraction(reader, constants)
+    if c is None or not order or constants & {c.a.source.name, c.b.source.name}:
+        return c
+    if reader.axes[order[-1]].var not in c.m:
+        return c
+    return replace(c, m=c.n, n=c.m, a=c.b, b=c.a, a_side=c.b_side, b_side=c.a_side)
+
+
 def _innermost(
     load: Load, reader: Compute, order: Order | None, constants: Set[str]
 ) -> tuple[str, ...]:
     """The iterators of which one should be contiguous in what the reader loads."""
-    c = contraction(reader, constants)
+    c = _placed(reader, order, constants)
     if c is not None:  # the second operand is packed, which suits either way
         return (*c.n, *c.k) if load is c.b else c.k
     if not reader.axes:
