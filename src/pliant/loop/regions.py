@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
-from pliant.ir.node import Node
+from pliant.ir.node import Node, walk
 from pliant.loop.lower_init import reduction_loops
 from pliant.loop.reduction import as_update
 from pliant.loop.rewrite import conjuncts, int_names, subst
@@ -221,6 +221,18 @@ def _calls(s: Block) -> bool:
 def bindings_of(block: Block) -> Mapping[str, IntLike]:
     """The block's iterators as expressions of the loops around."""
     return {i.var: b for i, b in zip(block.iters, block.bindings, strict=True)}
+
+
+@lru_cache(4096)
+def used(root: Stmt) -> frozenset[Buffer]:
+    """Buffers that something at or below `root` loads from, stores to or passes on."""
+    found = set[Buffer]()
+    for part in (root.body,) if isinstance(root, Alloc) else root.children():
+        if isinstance(part, Stmt):
+            found |= used(part)
+        else:
+            found.update(n for n in walk(part) if isinstance(n, Buffer))
+    return frozenset(found)
 
 
 def written(root: Stmt) -> frozenset[Buffer]:

@@ -42,7 +42,7 @@ from pliant.loop.bounds import Span, declare_loops
 from pliant.loop.boxes import touched_box
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
-from pliant.loop.regions import Access, accesses
+from pliant.loop.regions import Access, accesses, used
 from pliant.loop.rewrite import path_to, replace_at, replace_buffer
 from pliant.loop.stmt import (
     Alloc,
@@ -141,10 +141,10 @@ def _way_to_uses(alloc: Stmt, buffer: Buffer, outside: str | None) -> tuple[Stmt
     while True:
         match way[-1]:
             case Seq(stmts=parts):
-                used = [s for s in parts if _uses(s, buffer)]
-                if len(used) != 1:
+                uses = [s for s in parts if buffer in used(s)]
+                if len(uses) != 1:
                     return tuple(way)
-                way.append(used[0])
+                way.append(uses[0])
             case For() as loop if loop.var == outside or _keeps_results(loop, buffer):
                 return tuple(way)
             case For(kind=kind) if kind in REAL_AXES and kind not in private_axes(buffer.scope):
@@ -160,7 +160,7 @@ def _keeps_results(loop: For, buffer: Buffer) -> bool:
     return any(
         isinstance(s, Block) and s.init is not None and loop.var in reduction_loops(s)
         for s in statements(loop)
-        if _uses(s, buffer)
+        if buffer in used(s)
     )
 
 
@@ -168,14 +168,10 @@ def _allocated(s: Stmt, buffer: Buffer) -> Stmt:
     """`s` with the buffer's life from its first use to its last."""
     if not isinstance(s, Seq):
         return Alloc(buffer, s)
-    used = [k for k, part in enumerate(s.stmts) if _uses(part, buffer)]
-    first, last = used[0], used[-1] + 1
+    uses = [k for k, part in enumerate(s.stmts) if buffer in used(part)]
+    first, last = uses[0], uses[-1] + 1
     alloc = Alloc(buffer, seq(*s.stmts[first:last]))
     return seq(*s.stmts[:first], alloc, *s.stmts[last:])
-
-
-def _uses(s: Stmt, buffer: Buffer) -> bool:
-    return any(a.buffer is buffer for a in accesses(s))
 
 
 def _check_private(
