@@ -20,10 +20,15 @@ def conv(channels: int = 32, outputs: int = 32, size: int = 3, **more: Any) -> n
     return nn.Sequential(nn.Conv2d(channels, outputs, size, **{"padding": 1} | more)).eval()
 
 
-def by_patches(model: nn.Module, *shape: int, dims: Any = None, dynamic: Any = None) -> bool:
+def by_patches(
+    model: nn.Module, *shape: int, dims: Any = None, dynamic: Any = None,
+    precision: str | None = None,
+) -> bool:  # fmt: skip
     example = (torch.zeros(shape),)
     imported = import_model(Request(model, example, None, dynamic, dims), OPERATORS)
-    function = winograd(imported.function, OPERATORS)
+    steps = steps_for(precision, ())
+    assert steps is not None
+    function = winograd(imported.function, OPERATORS, *steps)
     found = [b.op for b in function.bindings if b.op == "conv" or b.op.startswith("winograd")]
     assert ("conv" in found) != ("winograd_results" in found)
     return "conv" not in found
@@ -34,8 +39,12 @@ def test_where() -> None:
     assert by_patches(conv(padding=0), 1, 32, 18, 18)
     assert by_patches(conv(bias=False), 1, 32, 16, 16)
     assert by_patches(conv(outputs=16), 1, 32, 16, 16)
-    assert not by_patches(conv(channels=16), 1, 16, 16, 16)
-    assert not by_patches(conv(outputs=8), 1, 32, 16, 16)
+    assert by_patches(conv(channels=8, outputs=4), 1, 8, 16, 16)
+    assert not by_patches(conv(channels=7), 1, 7, 16, 16)
+    assert not by_patches(conv(outputs=3), 1, 32, 16, 16)
+    assert by_patches(conv(channels=16, outputs=16), 1, 16, 16, 16, precision="bf16")
+    assert not by_patches(conv(channels=15), 1, 15, 16, 16, precision="bf16")
+    assert not by_patches(conv(outputs=15), 1, 32, 16, 16, precision="bf16")
     assert not by_patches(conv(stride=2), 1, 32, 32, 32)
     assert not by_patches(conv(dilation=2), 1, 32, 32, 32)
     assert not by_patches(conv(groups=2, channels=64), 1, 64, 32, 32)

@@ -84,6 +84,30 @@ def test_where() -> None:
     assert found(channels=128, outputs=128, side=40)
 
 
+class Beside(nn.Module):
+    """Two convolutions of one image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.before = nn.Conv2d(3, 16, 1)
+        self.first, self.second = (nn.Conv2d(16, n, 3, padding=1) for n in (16, 24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x).relu()
+        return torch.cat([self.first(x).relu(), self.second(x).tanh()], 1).mean((2, 3))
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_several_of_one_image(precision: str | None) -> None:
+    """Each has patches of its own."""
+    model, x = Beside().eval(), torch.randn(1, 3, 19, 33)
+    f = pliant.compile(model, (x,), precision=precision)
+    assert f.explain().count("[patches, ") == 2
+    error = torch.linalg.vector_norm(f(x) - model(x)) / torch.linalg.vector_norm(model(x))
+    assert error <= (1e-2 if precision else 2e-6)
+
+
 def test_why_not() -> None:
     model = nn.Sequential(nn.Conv2d(3, 128, 1), nn.Conv2d(128, 128, 3), nn.Conv2d(128, 3, 1))
     f = pliant.compile(model.eval(), (torch.rand(1, 3, 26, 26),))

@@ -10,6 +10,7 @@ scan, scatter, opaque
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, Literal
 
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
@@ -22,6 +23,7 @@ Kind = Literal[
 ]
 
 DEAR: Final = 8  # operations from which a value that several read is kept rather than made again
+MANY: Final = 16  # elements of one source for each of a map
 ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
 
 
@@ -66,6 +68,13 @@ def bare_name(index: object) -> str | None:
         if index.int_ is var(name):
             return name
     return None
+
+
+def reads_many(tensor: Compute) -> bool:
+    """Whether an element is made of many of one source: it costs less to copy that than to gather
+    them."""
+    loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
+    return max(loads.values(), default=0) >= MANY
 
 
 def cost_of(x: Expr) -> int:

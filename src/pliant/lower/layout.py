@@ -8,7 +8,6 @@ compact, or have a gap after each row (`lower.gaps`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,7 +18,7 @@ from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
-from pliant.lower.access import classify, is_identity
+from pliant.lower.access import classify, is_identity, reads_many
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.stages import Stage, Stages
@@ -29,7 +28,6 @@ Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
-MANY: Final = 16  # elements of one source for each of a map: a copy costs less than gathering them
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -125,12 +123,6 @@ def _wanted_last(
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
     return None
-
-
-def reads_many(tensor: Compute) -> bool:
-    """Whether an element is made of many of one source."""
-    loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
-    return max(loads.values(), default=0) >= MANY
 
 
 def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:

@@ -18,9 +18,9 @@ from typing import Final
 from pliant.ir.expr import Index, Load
 from pliant.ir.mapping import likely_value
 from pliant.ir.tensor import Compute, Input, own_nodes
-from pliant.lower.access import bare_name, classify, is_identity
+from pliant.lower.access import bare_name, classify, is_identity, reads_many
 from pliant.lower.attention import operand_of
-from pliant.lower.layout import Order, readers_of, reads_many
+from pliant.lower.layout import Order, readers_of
 from pliant.lower.pack import Plan
 from pliant.lower.stages import Stages
 from pliant.sym.atoms import DivAtom

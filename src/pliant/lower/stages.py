@@ -33,6 +33,7 @@ from pliant.ir.tensor import (
     producers,
     sources,
 )
+from pliant.lower.access import reads_many
 from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
 
@@ -112,7 +113,9 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             renamed = _retarget(tensor, memo, name)
             if final is not None and isinstance(renamed, Compute):
                 renamed = _of_shape(renamed, final.shape)
-            name = known.setdefault(renamed, name)
+            # What is made of many elements of an image is larger than it: each reader has its own.
+            if not isinstance(renamed, Compute) or renamed.reduce_axes or not reads_many(renamed):
+                name = known.setdefault(renamed, name)
             if name not in stages:
                 stages[name] = Stage(name, renamed, op, binding.spans, notes)
                 types[name] = Input(name, tensor.dtype, renamed.shape)

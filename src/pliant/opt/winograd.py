@@ -33,8 +33,8 @@ from pliant.opt.narrowing import placeholders
 from pliant.sym.expr import ceildiv, var
 from pliant.sym.facts import Facts
 
-CHANNELS: Final = 32  # of the image: with fewer, patches cost as much as they save
-OUTPUTS: Final = 16
+# Channels of the image, and of results: with fewer, the transforms cost what they save.
+LEAST: Final = {f32: (8, 4), bf16: (16, 16)}
 FEWEST: Final = 16  # with fewer, filters come too slowly from memory
 SIDE: Final = 224  # of a model's images, where nothing is said of them
 MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weights, within these
@@ -61,7 +61,7 @@ def winograd(
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         root = match.root
-        reason = _why_not(root, builder.facts, f)
+        reason = _why_not(root, builder.facts, f, LEAST[factor])
         if not reason and root.args[1].name not in constants:
             reason = "its filters are no constants"
         if reason:
@@ -112,8 +112,8 @@ def _at_its_place(tensor: Compute, name: str) -> bool:
     return all(n.indices == tuple(Index(var(a.var)) for a in tensor.axes) for n in loads)
 
 
-def _why_not(conv: Binding, facts: Facts, f: Filtering) -> str:
-    """Why a convolution stays as it is; empty where it does not."""
+def _why_not(conv: Binding, facts: Facts, f: Filtering, least: tuple[int, int]) -> str:
+    """Why a convolution stays as it is; empty where it does not. `least` are as in LEAST."""
     x, w = conv.args[:2]
     attrs, (y,) = conv.attributes(), conv.outputs
     if x.dtype is not f32 or tuple(w.shape[2:]) != (3, 3):
@@ -124,7 +124,7 @@ def _why_not(conv: Binding, facts: Facts, f: Filtering) -> str:
     if any(not n.is_const for n in sizes.values()):
         return "its channels are not known"
     outputs, channels = (n.value for n in sizes.values())
-    if channels < CHANNELS or outputs < OUTPUTS:
+    if channels < least[0] or outputs < least[1]:
         return f"of {channels} channels to {outputs} the transforms cost what they save"
     image = likely_value(ceildiv(y.shape[2], f.step) * ceildiv(y.shape[3], f.step), facts, SIDE)
     if image * likely_value(y.shape[0], facts, 1) < FEWEST:
