@@ -61,7 +61,9 @@ def scratch_mark(t: FunctionText) -> str:
     return t.assign(f"call i64 {_field(t, MARK)}(ptr %ctx)")
 
 
-def scratch_release(t: FunctionText, mark: str) -> None:
+def scratch_release(t: FunctionText, mark: str, pointer: str) -> None:
+    """What is got next may lie where `pointer` does: nothing that is done there comes later."""
+    t.line(f'call void asm sideeffect "", "r,~{{memory}}"(ptr {pointer})')
     t.line(f"call void {_field(t, RELEASE)}(ptr %ctx, i64 {mark})")
 
 

@@ -525,9 +525,10 @@ class Emitter:
         elif buffer.scope == "scratch":
             size = self._most(buffer.room * memory.vector_bytes(buffer, self.lanes))
             mark = context.scratch_mark(t)
-            self._places[buffer.name] = (buffer, Place(context.scratch(self, size), self.lanes))
+            pointer = context.scratch(self, size)
+            self._places[buffer.name] = (buffer, Place(pointer, self.lanes))
             inside()
-            context.scratch_release(t, mark)
+            context.scratch_release(t, mark, pointer)
         elif buffer.scope == "arena":
             size = ints.emit_uniform(self, buffer.room * buffer.dtype.bytes)
             self._places[buffer.name] = (buffer, Place(context.arena(self, size)))
