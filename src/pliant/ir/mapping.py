@@ -33,6 +33,7 @@ Strides = Callable[[Any], Sequence[Int]]
 
 COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor".split())
 USUAL: Final = 64  # of a size of which nothing is known
+SIDE: Final = 224  # of an image's height or width
 
 
 class Rank(NamedTuple):

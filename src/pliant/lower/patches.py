@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from pliant.ir.expr import Index, Load
-from pliant.ir.mapping import likely_value
+from pliant.ir.mapping import SIDE, likely_value
 from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import bare_name, classify, is_identity, reads_many
 from pliant.lower.attention import operand_of
@@ -28,7 +28,6 @@ from pliant.sym.expr import as_int
 
 ROOM: Final = 3 << 18  # bytes of filters: three quarters of a second-level cache
 LONG: Final = 10  # patches of a row for which others are read
-SIDE: Final = 224  # of images, where nothing is said of them
 
 
 def find_patches(
@@ -91,8 +90,12 @@ def _pays(s: Stages, name: str, filters: Input) -> bool:
 
 
 def _product_of_rows(plan: Plan, product: Compute, operand: Load) -> bool:
-    """Whether rows of a product are images, rows of patches and these, and others outside."""
+    """Whether rows of a product are images, rows of patches and these, and the places of a patch
+    outside; all but how many of those there are is known."""
     axes = [a.var for a in product.axes]
+    sizes = (*product.axes[2:4], product.axes[-1], *product.reduce_axes)
+    if len(axes) != 6 or not all(a.extent.is_const for a in sizes):
+        return False
     at = [bare_name(i) for i in operand.indices]
     if at != [*axes[:-1], plan.inner] or (axes[-1],) != plan.n or plan.positions:
         return False

@@ -25,7 +25,7 @@ from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.graph.rewrite import Match, Rule, op, rewrite
 from pliant.ir.expr import Index, Load
-from pliant.ir.mapping import likely_value
+from pliant.ir.mapping import SIDE, likely_value
 from pliant.ir.rewrite import NoMatch
 from pliant.ir.tensor import Compute, Input, own_nodes, producers
 from pliant.ops.winograd import FILTERINGS, Filtering
@@ -36,7 +36,6 @@ from pliant.sym.facts import Facts
 # Channels of the image, and of results: with fewer, the transforms cost what they save.
 LEAST: Final = {f32: (8, 4), bf16: (16, 16)}
 FEWEST: Final = 16  # with fewer, filters come too slowly from memory
-SIDE: Final = 224  # of a model's images, where nothing is said of them
 MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weights, within these
 
 
