@@ -27,13 +27,13 @@ from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import For, statements
 from pliant.lower.canonical import LARGE, Spec
-from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
+from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
 from pliant.lower.pack import Plan
-from pliant.schedule.arrange import Arranged, Rows, arrange, rows_apart, rows_by_table, tile_height
+from pliant.schedule.arrange import Rows, rows_apart, rows_by_table, tile_height
 from pliant.schedule.loop_partition import live_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, by_micro_kernel
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
 from pliant.schedule.recipes.start import start
@@ -52,8 +52,8 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = inline_maps(p, spec, parts.epilogue)
     for name in parts.inlined:
         p = p.compute_inline(name)
-    p, one = _arranged(p, spec, first, mm)
-    p, two = _arranged(p, spec, last, mm)
+    p, one = arranged(p, spec, first, _plan(spec, first), mm)
+    p, two = arranged(p, spec, last, _plan(spec, last), mm)
     scores = one.store if parts.scores == first else parts.scores
     if scores != one.store:
         p = p.compute_inline(one.store)
@@ -179,20 +179,6 @@ def _plan(spec: Spec, name: str) -> Plan:
     plan = spec.plan(name)
     assert plan is not None
     return plan
-
-
-def _arranged(p: Program, spec: Spec, name: str, mm: MatmulIntrinsic) -> tuple[Program, Arranged]:
-    """A contraction with the loops of a tile product."""
-    plan, tensor = _plan(spec, name), spec.tensor(name)
-    assert isinstance(tensor, Compute)
-    names = {
-        a.var: i.var
-        for a, i in zip((*tensor.axes, *tensor.reduce_axes), p.block(name).iters, strict=True)
-    }
-    return arrange(
-        p, name, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
-        [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
-    )  # fmt: skip
 
 
 def _flat_rows(p: Program, parts: _Parts, scores: str, space: Sequence[Int]) -> Program:

@@ -20,11 +20,11 @@ from typing import Final
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import Spec
-from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
-from pliant.schedule.arrange import arrange, row_tiles, rows_by_table
+from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
+from pliant.schedule.arrange import row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, by_micro_kernel
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
@@ -51,16 +51,9 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     plan = spec.plan(anchor)
     assert plan is not None and isinstance(tensor, Compute)
     p = inline_maps(p, spec, [name for name, _ in maps])
-    names = {
-        a.var: i.var
-        for a, i in zip((*tensor.axes, *tensor.reduce_axes), p.block(anchor).iters, strict=True)
-    }
     # The epilogue reads the product from a buffer of its own, in which rows and columns are one
     # dimension each, and goes over rows and columns too.
-    p, nest = arrange(
-        p, anchor, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
-        [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
-    )  # fmt: skip
+    p, nest = arranged(p, spec, anchor, plan, mm)
     store, product = nest.store, nest.product
     outputs = [store if name == anchor else name for name in spec.outputs]
     if store not in outputs or len(outputs) > 1:

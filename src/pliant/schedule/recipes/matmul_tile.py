@@ -23,8 +23,12 @@ from typing import Final
 
 from pliant.base.dtypes import DType, f32, i64
 from pliant.ir.expr import Expr, Index, Load, Select, as_expr, const
+from pliant.ir.tensor import Compute
 from pliant.loop.stmt import Buffer, Function, Store, buffer, for_, seq
-from pliant.schedule.arrange import Rows
+from pliant.lower.canonical import Spec
+from pliant.lower.contraction import tile_product
+from pliant.lower.pack import Plan
+from pliant.schedule.arrange import Arranged, Rows, arrange
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, IntLike, ceildiv, minimum, var
@@ -109,6 +113,22 @@ class MatmulIntrinsic:
         buffers: tuple[Buffer, ...] = (a, at, other, b, c) if missing else (a, at, b, c)
         body = for_([("i", m), ("j", self.columns)], tile)
         return Function(self.symbol, buffers, ("m", "P", size, "ldc"), body)
+
+
+def arranged(
+    p: Program, spec: Spec, name: str, plan: Plan, mm: MatmulIntrinsic
+) -> tuple[Program, Arranged]:
+    """A contraction with the loops of a tile product, by its plan."""
+    tensor = spec.tensor(name)
+    assert isinstance(tensor, Compute)
+    names = {
+        a.var: i.var
+        for a, i in zip((*tensor.axes, *tensor.reduce_axes), p.block(name).iters, strict=True)
+    }
+    return arrange(
+        p, name, tile_product(mm.columns, mm.a, mm.b, mm.c), plan.groups(names),
+        [names[v] for v in plan.batch], [names[a.var] for a in tensor.axes],
+    )  # fmt: skip
 
 
 def by_micro_kernel(p: Program, block: str, of: Rows, row: str, mm: MatmulIntrinsic) -> Program:

@@ -9,17 +9,17 @@ parallel over (image, row of patches, part of the row):
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import LARGE, Spec
-from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS, tile_product
-from pliant.schedule.arrange import Arranged, arrange, rows_by_table, tile_height
+from pliant.schedule.arrange import rows_by_table, tile_height
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.cases import cases_in, periods, unrolled
-from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, by_micro_kernel
+from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, in_memory_order, inline_maps, vectorize_all
 from pliant.schedule.recipes.start import start
 
@@ -35,7 +35,12 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     p = inline_maps(p, spec, names[names.index(anchor) + 1 :])
     for name in names[: names.index(patches)]:
         p = p.compute_inline(name)
-    p, one = _arranged(p, spec, anchor, plan.inner, mm)
+    # Images, rows of patches and places of a patch are outside, patches of a row are its rows.
+    tensor = spec.tensor(anchor)
+    assert isinstance(tensor, Compute)
+    *outside, row, _ = (a.var for a in tensor.axes)
+    p, one = arranged(p, spec, anchor, replace(plan, batch=tuple(outside), m=(row,)), mm)
+    p = p.transform_block_layout(one.store, one.space)
 
     # Results: parts of rows of patches, of tiles of about the same height.
     p, loops = in_memory_order(p, spec, spec.outputs)
@@ -85,23 +90,6 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     p = p.parallel(image).parallel(block).parallel(part, grain=grain(work))
     p = p.fuse(image, block, part)
     return by_micro_kernel(p, anchor, found, row, mm)
-
-
-def _arranged(
-    p: Program, spec: Spec, anchor: str, inner: str, mm: MatmulIntrinsic
-) -> tuple[Program, Arranged]:
-    """The product with the loops of a tile product; those outside are images, rows of patches and
-    places of a patch."""
-    tensor = spec.tensor(anchor)
-    assert isinstance(tensor, Compute)
-    iters = [i.var for i in p.block(anchor).iters]
-    to = dict(zip([a.var for a in (*tensor.axes, *tensor.reduce_axes)], iters, strict=True))
-    dims = [to[a.var] for a in tensor.axes]
-    *outside, row, column = dims
-    groups = {ROWS: (row,), COLS: (column,), POSITIONS: (), DEPTH: (to[inner],)}
-    form = tile_product(mm.columns, mm.a, mm.b, mm.c)
-    p, made = arrange(p, anchor, form, groups, outside, dims)
-    return p.transform_block_layout(made.store, made.space), made
 
 
 def _tiles(spec: Spec, anchor: str, patches: str, mm: MatmulIntrinsic) -> int:
