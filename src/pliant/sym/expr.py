@@ -31,6 +31,7 @@ from pliant.sym.atoms import (
     ModAtom,
     Monomial,
     VarAtom,
+    atom_names,
     atom_text,
     eval_atom,
     monomial,
@@ -244,14 +245,24 @@ class Int:
 
     def map_atoms(self, change: Mapping[Atom, Int]) -> Int:
         """Replace whole top-level atoms, all at once."""
-        total: Int = _ZERO
+        terms: dict[Monomial, int] = {}
         for mono, coefficient in self.pairs:
-            product = const(coefficient)
-            for atom, power in mono.factors:
-                new = change.get(atom)
-                product *= (_of_atom(atom) if new is None else new) ** power
-            total += product
-        return total
+            kept, others = list[tuple[Atom, int]](), list[Int]()
+            for factor in mono.factors:
+                new = change.get(factor[0])
+                if new is None:
+                    kept.append(factor)
+                elif new._value is None:
+                    others.append(new ** factor[1])
+                else:
+                    coefficient *= new._value ** factor[1]
+            left = mono if len(kept) == len(mono.factors) else monomial(tuple(kept))
+            pairs: Pairs = ((left, coefficient),)
+            if others and coefficient:
+                pairs = reduce(mul, others, _lookup(pairs)).pairs
+            for term, many in pairs:
+                terms[term] = terms.get(term, 0) + many
+        return _from_terms(terms)
 
     def eval(self, mapping: Mapping[str, int]) -> int:
         """The number that this is for these values of its variables."""
@@ -369,8 +380,10 @@ def _substitute(x: Int, mapping: Mapping[str, IntLike], memo: dict[Int, Int]) ->
     if found is None:
         change: dict[Atom, Int] = {}
         for mono, _ in x.pairs:
+            if mono.names.isdisjoint(mapping):
+                continue
             for atom, _ in mono.factors:
-                if atom not in change:
+                if atom not in change and not atom_names(atom).isdisjoint(mapping):
                     change[atom] = _substitute_atom(atom, mapping, memo)
         found = memo[x] = x.map_atoms(change)
     return found

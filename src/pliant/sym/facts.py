@@ -65,20 +65,24 @@ class Facts:
         """`name`, of which nothing was known, is `value`: its range is known from now on and, with
         `relations`, the bounds that a quotient, a remainder or an extreme of few has. Unlike
         `assume_equal` it replaces the name nowhere, so that what is asked of it stays short."""
-        x = as_int(value)
+        x, this = as_int(value), var(name)
         low, high = interval(self._store, x)
         self.declare(name, min=low, max=high)
+        known: list[Int] = []
         match x.sole_atom if relations else None:
             case DivAtom(num, den):
-                self.assume_le(den * var(name), num)
+                known = [num - den * this]
             case ModAtom(_, den) if not den.is_const:
-                self.assume_lt(var(name), den)
+                known = [den - this - 1]
             case MinAtom(args) if len(args) <= FEW:
-                for arg in args:
-                    self.assume_le(var(name), arg)
+                known = [arg - this for arg in args]
             case MaxAtom(args) if len(args) <= FEW:
-                for arg in args:
-                    self.assume_le(arg, var(name))
+                known = [this - arg for arg in args]
+        # No proof that they follow is looked for: nothing else is known of the name.
+        found = [x for x in map(self.simplify, known) if len(x.names) > 1]
+        if found:
+            self._store.nonneg += found
+            self._store.forget_about(name)
 
     def declare(
         self,
@@ -96,9 +100,13 @@ class Facts:
         is_new = store.is_new(name)
         upper = as_int(max).subs(store.values) if isinstance(max, Int | int) else None
         known = upper.value if upper is not None and upper.is_const else None
-        store.put(name, Dim(likely=tuple(likely)).within(min, known, multiple))
+        upper = None if known is not None else upper
+        dim = Dim(likely=tuple(likely)).within(min, known, multiple)
+        if dim == store.dims.get(name) and upper is store.uppers.get(name):
+            return  # nothing is replaced: as of a loop that is gone through again
+        store.put(name, dim)
         store.uppers.pop(name, None)
-        if upper is not None and not upper.is_const:
+        if upper is not None:
             store.uppers[name] = upper
         if is_new:
             store.forget_about(name)

@@ -117,8 +117,10 @@ def _steps(store: FactStore, x: Int) -> Iterator[_Step]:
     atoms = dict.fromkeys(atom for mono, _ in x.pairs for atom, _ in mono.factors)
     for atom in sorted(atoms, key=lambda atom: not isinstance(atom, MinAtom | MaxAtom)):
         yield from _eliminations(store, x, atom)
+    names = x.names
     for fact in store.nonneg:
-        yield from _subtractions(store, x, fact)
+        if not names.isdisjoint(fact.names):
+            yield from _subtractions(store, x, fact)
 
 
 def _eliminations(store: FactStore, x: Int, atom: Atom) -> Iterator[_Step]:
@@ -201,11 +203,10 @@ def _divided(slope: Int, rest: Int, num: Int, den: Int) -> _Step:
 
 def _subtractions(store: FactStore, x: Int, fact: Int) -> Iterator[_Step]:
     """x >= x - q*fact for q >= 0; q is chosen to cancel a term."""
-    signs = dict(x.pairs)
     for mono, coefficient in fact.pairs:
         if mono is ONE:
             continue
-        for term, have in signs.items():
+        for term, have in x.pairs:
             # The numbers first: they refuse most pairs and cost next to nothing.
             if have * coefficient <= 0 or have % coefficient:
                 continue
