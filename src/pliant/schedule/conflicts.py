@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access, accesses
-from pliant.loop.stmt import For
+from pliant.loop.stmt import Buffer, For
 from pliant.schedule.program import Program
 from pliant.sym.facts import Facts
 
@@ -16,13 +16,21 @@ def conflicting_pairs(
 ) -> Iterator[tuple[Access, Access]]:
     """Accesses of one buffer, one of them a store; without pairs of updates of one reduction
     (unless `strict`: then the order of a reduction counts). A store pairs with itself too."""
-    for k, a in enumerate(found):
-        for b in found[k:]:
-            if a.buffer is not b.buffer or not (a.write or b.write):
+    written = {a.buffer for a in found if a.write}
+    left: dict[Buffer, list[Access]] = {b: [] for b in written}
+    for a in found:
+        if a.buffer in written:
+            left[a.buffer].append(a)
+    for a in found:
+        if a.buffer not in written:
+            continue
+        for b in tuple(left[a.buffer]):
+            if not (a.write or b.write):
                 continue
             if a.commutes and b.commutes and a.block == b.block and not strict:
                 continue
             yield a, b
+        left[a.buffer].pop(0)
 
 
 def strict_order(p: Program) -> bool:

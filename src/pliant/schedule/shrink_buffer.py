@@ -200,7 +200,7 @@ def _check_private(
 def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     """Whether the store, which comes before the load, writes all that the load reads, for every
     value of the loops around both."""
-    if w.position > r.position or (block is None and w.where):
+    if w.position > r.position or (block is None and w.where) or _elsewhere(w, r):
         return False
     if block is not None and not all(is_domain(c, block, facts) for c in w.where):
         return False
@@ -227,6 +227,14 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     shape = tuple(inside.simplify(high - low + 1) for low, high in have)
     filled = IndexMap(tuple(x.var for x in used), tuple(x.extent for x in used), starts)
     return filled.covers(shape, inside)
+
+
+def _elsewhere(a: Access, b: Access) -> bool:
+    """Whether numbers say that they are in different places: most pairs of unrolled ones are."""
+    for x, y in ((a.index(d), b.index(d)) for d in range(a.buffer.rank)):
+        if x is not y and x is not None and y is not None and x.is_const and y.is_const:
+            return True
+    return False
 
 
 def _in_bounds(a: Access, facts: Facts, known: set[str]) -> Facts | None:
