@@ -166,6 +166,15 @@ def test_no_minimum_exceeds_its_last_argument() -> None:
         assert facts.le(last, maximum(long, last))
 
 
+def test_what_is_defined_again_is_known_once() -> None:
+    facts = Facts()
+    facts.declare("n", min=1)
+    facts.define("blocks", n // 16)
+    before = list(facts._store.nonneg)
+    facts.define("blocks", n // 16)
+    assert before == [n - 16 * var("blocks")] == facts._store.nonneg
+
+
 def test_definitions_are_known_by_their_bounds() -> None:
     facts = scene()
     facts.define("blocks", n // 16)

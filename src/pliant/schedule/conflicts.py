@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations_with_replacement
 
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access, accesses
-from pliant.loop.stmt import Buffer, For
+from pliant.loop.stmt import For
 from pliant.schedule.program import Program
 from pliant.sym.facts import Facts
 
@@ -17,20 +18,12 @@ def conflicting_pairs(
     """Accesses of one buffer, one of them a store; without pairs of updates of one reduction
     (unless `strict`: then the order of a reduction counts). A store pairs with itself too."""
     written = {a.buffer for a in found if a.write}
-    left: dict[Buffer, list[Access]] = {b: [] for b in written}
-    for a in found:
-        if a.buffer in written:
-            left[a.buffer].append(a)
-    for a in found:
-        if a.buffer not in written:
+    for a, b in combinations_with_replacement([a for a in found if a.buffer in written], 2):
+        if a.buffer is not b.buffer or not (a.write or b.write):
             continue
-        for b in tuple(left[a.buffer]):
-            if not (a.write or b.write):
-                continue
-            if a.commutes and b.commutes and a.block == b.block and not strict:
-                continue
-            yield a, b
-        left[a.buffer].pop(0)
+        if a.commutes and b.commutes and a.block == b.block and not strict:
+            continue
+        yield a, b
 
 
 def strict_order(p: Program) -> bool:

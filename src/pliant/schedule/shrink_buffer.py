@@ -200,7 +200,7 @@ def _check_private(
 def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     """Whether the store, which comes before the load, writes all that the load reads, for every
     value of the loops around both."""
-    if w.position > r.position or (block is None and w.where) or _elsewhere(w, r):
+    if w.position > r.position or (block is None and w.where):
         return False
     if block is not None and not all(is_domain(c, block, facts) for c in w.where):
         return False
@@ -208,6 +208,8 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     inside = _in_bounds(r, declare_loops(facts, [x for x in w.loops if x.var in both]), both)
     if inside is None:
         return True
+    if _elsewhere(w, r):
+        return False
     own = [x for x in w.loops if x.var not in both]
     places = [w.index(d) for d in range(r.buffer.rank)]
     known = [x for x in places if x is not None]
@@ -231,10 +233,10 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
 
 def _elsewhere(a: Access, b: Access) -> bool:
     """Whether numbers say that they are in different places: most pairs of unrolled ones are."""
-    for x, y in ((a.index(d), b.index(d)) for d in range(a.buffer.rank)):
-        if x is not y and x is not None and y is not None and x.is_const and y.is_const:
-            return True
-    return False
+    places = ((a.index(d), b.index(d)) for d in range(a.buffer.rank))
+    return any(
+        x is not None and y is not None and x.is_const and y.is_const and x != y for x, y in places
+    )
 
 
 def _in_bounds(a: Access, facts: Facts, known: set[str]) -> Facts | None:

@@ -248,14 +248,14 @@ class Int:
         terms: dict[Monomial, int] = {}
         for mono, coefficient in self.pairs:
             kept, others = list[tuple[Atom, int]](), list[Int]()
-            for factor in mono.factors:
-                new = change.get(factor[0])
+            for atom, power in mono.factors:
+                new = change.get(atom)
                 if new is None:
-                    kept.append(factor)
+                    kept.append((atom, power))
                 elif new._value is None:
-                    others.append(new ** factor[1])
+                    others.append(new**power)
                 else:
-                    coefficient *= new._value ** factor[1]
+                    coefficient *= new._value**power
             left = mono if len(kept) == len(mono.factors) else monomial(tuple(kept))
             pairs: Pairs = ((left, coefficient),)
             if others and coefficient:

@@ -78,11 +78,14 @@ class Facts:
                 known = [arg - this for arg in args]
             case MaxAtom(args) if len(args) <= FEW:
                 known = [this - arg for arg in args]
-        # No proof that they follow is looked for: nothing else is known of the name.
-        found = [x for x in map(self.simplify, known) if len(x.names) > 1]
-        if found:
-            self._store.nonneg += found
-            self._store.forget_about(name)
+        # No proof that they follow is looked for: nothing else is known of the name. What says
+        # something of it alone is in its range; code that is written twice defines it again.
+        store = self._store
+        facts = map(self.simplify, known)
+        new = [fact for fact in facts if len(fact.names) > 1 and fact not in store.nonneg]
+        if new:
+            store.nonneg += new
+            store.forget_about(name)
 
     def declare(
         self,
@@ -97,13 +100,13 @@ class Facts:
         Declaring a name again replaces what was declared of it, not what was assumed since.
         """
         store = self._store
-        is_new = store.is_new(name)
         upper = as_int(max).subs(store.values) if isinstance(max, Int | int) else None
         known = upper.value if upper is not None and upper.is_const else None
         upper = None if known is not None else upper
         dim = Dim(likely=tuple(likely)).within(min, known, multiple)
         if dim == store.dims.get(name) and upper is store.uppers.get(name):
             return  # nothing is replaced: as of a loop that is gone through again
+        is_new = store.is_new(name)
         store.put(name, dim)
         store.uppers.pop(name, None)
         if upper is not None:
