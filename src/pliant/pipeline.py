@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -172,8 +172,11 @@ def compile(
         if numerics == "fast":
             imported = replace(imported, function=reassociate(imported.function, operators))
             if steps := steps_for(precision, t.features):
-                function = winograd(imported.function, operators, *steps)
-                imported = replace(imported, function=function)
+                function, stay = winograd(imported.function, operators, *steps)
+                notes = _counted(
+                    "3 x 3 filters: ", (f"conv stays a sum of products: {s}" for s in stay)
+                )
+                imported = replace(imported, function=function, notes=(*imported.notes, *notes))
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,
@@ -216,14 +219,19 @@ def _with_programs(
 
 def _reduced(imported: ImportedModel, precision: str, operators: Operators) -> ImportedModel:
     """The model with less precision inside, and notes of what stays as it is."""
-    kept: Counter[str] = Counter()
+    kept: list[str] = []
 
     def explained(binding: Binding, reason: str) -> None:
-        kept[f"{binding.op} stays f32: {reason}"] += 1
+        kept.append(f"{binding.op} stays f32: {reason}")
 
     function = reduce_precision(imported.function, operators, precision, explained)
-    notes = [f"precision={precision!r}: {n} x {what}" for what, n in kept.items()]
+    notes = _counted(f"precision={precision!r}: ", kept)
     return replace(imported, function=function, notes=(*imported.notes, *notes))
+
+
+def _counted(of: str, reasons: Iterable[str]) -> tuple[str, ...]:
+    """A note for each reason, with how often there is it."""
+    return tuple(f"{of}{n} x {what}" for what, n in Counter(reasons).items())
 
 
 def _internal(

@@ -28,9 +28,11 @@ def by_patches(
     imported = import_model(Request(model, example, None, dynamic, dims), OPERATORS)
     steps = steps_for(precision, ())
     assert steps is not None
-    function = winograd(imported.function, OPERATORS, *steps)
+    function, stay = winograd(imported.function, OPERATORS, *steps)
     found = [b.op for b in function.bindings if b.op == "conv" or b.op.startswith("winograd")]
     assert ("conv" in found) != ("winograd_results" in found)
+    ((weight, _), *_) = imported.function.weights
+    assert len(stay) == ("conv" in found and weight.shape[-1] == 3)
     return "conv" not in found
 
 
@@ -73,7 +75,9 @@ def test_memory_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     one = 27 * 32 * 32 * 4
     monkeypatch.setattr("pliant.opt.winograd.MORE", (3 * one, 3 * one))
     imported = import_model(Request(model, (torch.zeros(1, 32, 16, 16),), None, None), OPERATORS)
-    found = [b.op for b in winograd(imported.function, OPERATORS).bindings]
+    function, stay = winograd(imported.function, OPERATORS)
+    assert stay == ("filters of other convolutions take as much memory as they may",) * 2
+    found = [b.op for b in function.bindings]
     assert [x for x in found if x in ("conv", "winograd_products")] == (
         ["winograd_products"] * 3 + ["conv"] * 2
     )
@@ -152,7 +156,7 @@ def test_ends_are_reached_element_by_element() -> None:
     convs = [nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 1)]
     for model, last in ((nn.Sequential(*convs), False), (nn.Sequential(*convs[:2]), True)):
         request = Request(model.eval(), (torch.zeros(1, 32, 16, 16),), None, None)
-        function = winograd(import_model(request, OPERATORS).function, OPERATORS)
+        function, _ = winograd(import_model(request, OPERATORS).function, OPERATORS)
         (results,) = (b for b in function.bindings if b.op == "winograd_results")
         assert results.attributes()["last"] == last
 
@@ -198,3 +202,14 @@ def test_results_that_go_on() -> None:
         x = torch.randn(n, 3, h, w)
         for got, expected in zip(f(x), exact(x.double()), strict=True):
             torch.testing.assert_close(got.double(), expected.detach(), rtol=2e-5, atol=2e-5)
+
+
+def test_explained() -> None:
+    """Those that stay say why, a note for each reason."""
+    model = nn.Sequential(conv(), conv(stride=2), conv(stride=2), conv(outputs=3), conv(3, size=1))
+    said = pliant.compile(model, (torch.zeros(1, 32, 64, 64),)).explain()
+    stays = "conv stays a sum of products"
+    assert [line for line in said.splitlines() if stays in line] == [
+        f"note: 3 x 3 filters: 2 x {stays}: it has groups, strides or dilations",
+        f"note: 3 x 3 filters: 1 x {stays}: of 32 channels to 3 the transforms cost what they save",
+    ]

@@ -108,6 +108,24 @@ def test_saving_over_a_loaded_file_leaves_it_alone(tmp_path):
     assert os.listdir(tmp_path) == ["model.so"]
 
 
+def test_loaded_twice_and_released_once(saved, tmp_path):
+    """The code of the second load has no name that another file may come to have."""
+    shift = tiny.ADD_ONE.replace("fadd float %v2, 1.0", "fadd float %v2, 2.0")
+    objects = (tiny.compile_object(tiny.HELPERS + shift), tiny.objects()[1])
+    code, other = link_shared(objects, ["add_one", "add"]), tmp_path / "other.so"
+    write_artifact(other, code, tiny.manifest(), tiny.program().weights)
+    for _ in range(3):
+        one = load(saved)
+        two = load(saved)
+        del one
+        three = load(other)
+        np.testing.assert_array_equal(two(X), X + 1)
+        np.testing.assert_array_equal(three(X), X + 2)
+        del two
+        np.testing.assert_array_equal(load(saved)(X), X + 1)
+        np.testing.assert_array_equal(three(X), X + 2)
+
+
 def test_descriptors_do_not_leak(saved):
     load(saved)
     before = len(os.listdir("/proc/self/fd"))

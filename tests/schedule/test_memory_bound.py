@@ -15,7 +15,7 @@ from pliant.ops.table import OPERATORS
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.row import row_recipe
-from pliant.sym.expr import maximum
+from pliant.sym.expr import as_int, maximum
 from tests.schedule.native import native
 
 LANES = 16
@@ -29,12 +29,12 @@ class Twice(nn.Module):
 def scheduled(
     module: nn.Module, rows: int = 0, columns: int = 100, *, any_length: bool = False
 ) -> Program:
-    """The kernel of a module on rows, any number of them or so many."""
+    """The last kernel of a module on rows, any number of them or so many."""
     dynamic: Any = {} if rows else {0: "rows"}
     dynamic = ({**dynamic, 1: "columns"} if any_length else dynamic,)
     args = (torch.ones(rows or 4, columns),)
     imported = import_model(Request(module.eval(), args, None, dynamic), OPERATORS)
-    ((_, launch),) = lower_function(imported.function, OPERATORS, 32).main.launches
+    *_, (_, launch) = lower_function(imported.function, OPERATORS, 32).main.launches
     recipe = {"row": row_recipe, "map": map_recipe}[launch.spec.kind]
     return recipe(launch.spec, LANES, 1000)
 
@@ -66,6 +66,27 @@ def test_one_pass_asks_for_rows_to_come() -> None:
         assert [name for name, _ in asked] == [x.name, y.name][: 1 + outputs]
         assert all(ahead is maximum(x.strides[0], 2048) for _, ahead in asked)
     assert not noted(scheduled(Twice()), PREFETCH)
+
+
+class Chosen(nn.Module):
+    """Rows of a table, by a column of the input."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(rows, 40))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table[x[:, 0].long()]
+
+
+def test_rows_that_are_chosen() -> None:
+    """Those of so many rows to come as two pages hold; not of a table that is in the cache."""
+    p = scheduled(Chosen(1000))
+    ((name, ahead, loop),) = set(noted(p, PREFETCH))
+    table = next(b for b in p.function.buffers if b.name == name)
+    assert ahead is maximum(1, as_int(2048) // maximum(1, table.shape[1]))
+    assert p.loop(loop).kind == "parallel"
+    assert not noted(scheduled(Chosen(8)), PREFETCH)
 
 
 def test_rows_that_are_kept() -> None:

@@ -7,9 +7,16 @@ import pytest
 
 from pliant.codegen.build import kernel_text
 from pliant.codegen.llvm.target import target
+from pliant.ir.expr import Guard, Index, loads_of
+from pliant.ir.node import walk
+from pliant.loop.lower_blocks import lower_blocks
+from pliant.loop.rows_ahead import rows_ahead
+from pliant.loop.stmt import PREFETCH, For, Stmt, statements
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
-from pliant.sym.expr import var
+from pliant.sym.expr import minimum, var
+from pliant.text import parse_function, to_text
 from tests.schedule.native import native
 from tests.schedule.programs import chain, k, same
 
@@ -88,3 +95,83 @@ def test_code_of_other_loops() -> None:
     same(chain(), p)
     text, _ = kernel_text(p.function, target("x86-64-avx512"))
     assert text.count("call void @llvm.prefetch") == 1
+
+
+CHOSEN = """
+@loop(notes={"noalias": ("y",)})
+def take(x: f32["r", "k"], at: i64["n"], y: f32["n", "k"], r: i64, k: i64, n: i64):
+    for i, j in grid(n, k):
+        with block("y", S(i, n), S(j, k)) as (a, b):
+            y[a, b] = x[guard((0 <= at[a]) & (at[a] < r), at[a], "index", "out of range"), b]
+"""
+
+
+def chosen(ahead: int = 2) -> Program:
+    """Rows that others choose, in vectors that ask for rows to come."""
+    p = program(parse_function(CHOSEN)).parallel("i").split("j", 16, tail="peel")
+    for loop in p.made[1:]:
+        p = p.vectorize(loop).prefetch(loop, "x", ahead, of="i")
+    return p
+
+
+def is_vector(s: Stmt) -> bool:
+    return isinstance(s, For) and s.kind == "vectorized"
+
+
+def test_rows_that_are_chosen() -> None:
+    """What vectors ask for is the load of a later iteration, or of the last, without its check."""
+    p = chosen()
+    assert parse_function(to_text(p.function)) == p.function
+    plain = rows_ahead(lower_blocks(p.function))
+    asked = [dict(s.notes)[PREFETCH] for s in statements(plain.body) if is_vector(s)]
+    n, i = var("n"), var("i")
+    for name, load in asked:
+        assert (name, load.source.name) == ("x", "x")
+        assert {x.indices for x in loads_of(load) if x.source.name == "at"} == {
+            (Index(minimum(i + 2, n - 1)),)
+        }
+        assert not any(isinstance(x, Guard) for x in walk(load))
+    assert len(asked) == 2
+    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 2
+    for rows, columns, many in [(1, 1, 1), (3, 31, 7), (40, 64, 5), (7, 33, 0), (5, 16, 300)]:
+        x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+        at = np.random.default_rng(0).integers(0, rows, many)
+        y = np.full((many, columns), np.nan, np.float32)
+        native(p.function, [x, at, y], {"r": rows, "k": columns, "n": many})
+        np.testing.assert_array_equal(y, x[at])
+
+
+def test_what_is_not_chosen_by_a_loop_around() -> None:
+    plain = program(parse_function(CHOSEN)).split("j", 16).vectorize("j_1")
+    with pytest.raises(SchedulingError, match="it is no vector inside of k"):
+        plain.prefetch("j_1", "x", 2, of="k")
+    with pytest.raises(SchedulingError, match="it is no vector inside of i"):
+        plain.prefetch("j_0", "x", 2, of="i")
+    with pytest.raises(SchedulingError, match="it has no y to read"):
+        plain.prefetch("j_1", "y", 2, of="i")
+    gone = plain.prefetch("j_1", "x", 2, of="i").split("i", 4)  # nobody knows what comes later
+    text, _ = kernel_text(gone.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 0
+
+
+def test_what_depends_on_a_loop_inside_is_not_asked_for() -> None:
+    """Another load of the buffer may be where that loop is not."""
+    text = """
+@loop
+def take(x: f32["r", 32], at: i64["n"], y: f32["n", 16], r: i64, n: i64):
+    for i in grid(n):
+        for j in grid(16):
+            with block("y", S(i, n), S(j, 16)) as (a, b):
+                y[a, b] = 0.0
+                for q in grid(2):
+                    y[a, b] = y[a, b] + x[at[a], 16*q + b]
+                y[a, b] = y[a, b] + x[at[a], b]
+"""
+    p = program(parse_function(text)).vectorize("j").prefetch("j", "x", 2, of="i")
+    code, _ = kernel_text(p.function, target("x86-64-avx512"))
+    assert code.count("call void @llvm.prefetch") == 0
+    x, at = np.arange(96, dtype=np.float32).reshape(3, 32), np.array([2, 0, 1, 2])
+    y = np.full((4, 16), np.nan, np.float32)
+    native(p.function, [x, at, y], {"r": 3, "n": 4})
+    np.testing.assert_array_equal(y, 2 * x[at, :16] + x[at, 16:])

@@ -144,7 +144,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "set_scope":
             return (draw(st.sampled_from(buffers)), draw(st.sampled_from(SCOPES))), {}
         case "prefetch":
-            return (loop, draw(st.sampled_from(buffers)), draw(st.sampled_from([16, var("n")]))), {}
+            ahead = draw(st.sampled_from([1, 16, var("n")]))
+            of = draw(st.sampled_from(["", "", *loops]))
+            return (loop, draw(st.sampled_from(buffers)), ahead), {"of": of} if of else {}
         case "stream":
             return (loop, draw(st.sampled_from([0, 1024]))), {}
         case "bind":

@@ -76,6 +76,17 @@ def test_rows_and_columns() -> None:
         check(*scheduled(Turn(), None, torch.zeros(shape)), [()])
 
 
+def test_dimensions_of_one_element() -> None:
+    """One image: its dimension has no loop."""
+    for shape, dynamic, cases in [
+        ((1, 8, 5, 7), {}, [()]),
+        ((1, 8, 5, 7), {1: "c", 2: "h", 3: "w"}, [(8, 5, 7), (4, 1, 4), (3, 2, 2)]),
+        ((1, 8, 1, 12), {}, [()]),
+        ((2, 8, 5, 7), {0: "n"}, [(1,), (3,), (0,)]),
+    ]:
+        check(*scheduled(Last(), (dynamic,), torch.zeros(shape)), cases)
+
+
 def test_dimensions_that_lie_together_are_one() -> None:
     cases = [(1, 4, 3, 3), (2, 5, 2, 4), (0, 4, 4, 4), (1, 9, 1, 11)]
     dynamic = ({0: "n", 1: "c", 2: "h", 3: "w"},)

@@ -15,6 +15,7 @@ from pliant.codegen.llvm.target import target
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Function
 from pliant.graph.inline import inline
+from pliant.loop.stmt import LINE, Alloc, statements
 from pliant.loop.verify import verify_function
 from pliant.ops.table import OPERATORS
 from pliant.sym.expr import var
@@ -70,6 +71,21 @@ def test_meaning(step: int) -> None:
         found["programs"] = run_programs(stages, {"x": x}, T)
         for name, (have,) in found.items():
             np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_places_are_in_other_sets() -> None:
+    """Of a first cache, whose sets a page's lines go through: those that are written in one go, in
+    parts of every length."""
+    stages = stages_of(*by_patches(96, 24), T)
+    (f,) = (k for k in stages.kernels.values() if "patches" in k.name)
+    buffers = [s.buffer for s in statements(f.body) if isinstance(s, Alloc)]
+    found = [b for b in buffers if b.shape[2:4] == (6, 6)]
+    assert len(found) == 2
+    for buffer in found:
+        *_, place, _, _ = buffer.strides
+        for rows in (1, 2, 14, 28, 40, 56):
+            there = place.subs(dict.fromkeys(place.names, rows)).value * buffer.dtype.bytes
+            assert there % (2 * LINE) == LINE
 
 
 def test_where() -> None:

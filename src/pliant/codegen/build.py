@@ -20,6 +20,7 @@ from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
+from pliant.loop.rows_ahead import rows_ahead
 from pliant.loop.stmt import LINE, PAGE, Function, Invoke, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import Factors
@@ -121,7 +122,9 @@ def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
     """A kernel as LLVM IR for a target, and its checks."""
     notes = dict(f.notes)
     contract, flushes = notes.get("numerics", "fast") == "fast", notes.get("flushes", False)
-    return emit_kernel(hoist(lower_blocks(f)), Options(contract, frozenset(t.features), flushes))
+    return emit_kernel(
+        hoist(rows_ahead(lower_blocks(f))), Options(contract, frozenset(t.features), flushes)
+    )
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:

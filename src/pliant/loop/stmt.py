@@ -156,7 +156,8 @@ class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
     (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
     (PREFETCH, (buffer, n)) asks for what lies n elements behind what is read of the buffer, in
-    every vector, or by every iteration of a loop that is not vectorized."""
+    every vector, or by every iteration of a loop that is not vectorized;
+    (PREFETCH, (buffer, n, loop)) for what vectors read n iterations of an outer loop later."""
 
     var: str
     extent: Int

@@ -49,30 +49,36 @@ def steps_for(precision: str | None, features: Collection[str]) -> tuple[int, DT
 
 def winograd(
     function: Function, operators: Operators, step: int = 4, factor: DType = f32
-) -> Function:
+) -> tuple[Function, tuple[str, ...]]:
     """The function with such convolutions by patches `step` apart, whose products will have this
-    type of factors. Parameters, results and their types stay."""
+    type of factors, and why 3 x 3 convolutions stay that do, a reason for each. Parameters,
+    results and their types stay."""
     f = FILTERINGS[step]
     constants = constant_values(function)
     ends = _ends(function, operators)
     weights = sum(_bytes(v) for v, _ in function.weights)
     left = [min(max(weights // 2, MORE[0]), MORE[1])]
+    stay: dict[str, str] = {}
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         root = match.root
+        if root.args[0].dtype is not f32 or tuple(root.args[1].shape[2:]) != (3, 3):
+            return NoMatch("it is no convolution of f32 with 3 x 3 filters")
         reason = _why_not(root, builder.facts, f, LEAST[factor])
         if not reason and root.args[1].name not in constants:
             reason = "its filters are no constants"
+        if not reason:
+            more = prod(n.value for n in root.args[1].shape[:2]) * (f.patch**2 - 9) * factor.bytes
+            if more > left[0]:
+                reason = "filters of other convolutions take as much memory as they may"
         if reason:
+            stay[root.outputs[0].name] = reason
             return NoMatch(reason)
-        more = prod(n.value for n in root.args[1].shape[:2]) * (f.patch**2 - 9) * factor.bytes
-        if more > left[0]:
-            return NoMatch("filters of other convolutions take as much memory as they may")
         left[0] -= more
         return _replacement(root, builder, step, ends=root.outputs[0] in ends)
 
     rule = Rule("winograd", op("conv", any_args=True), by_patches)
-    return rewrite(function, (rule,), operators)[0]
+    return rewrite(function, (rule,), operators)[0], tuple(stay.values())
 
 
 def _bytes(weight: Value) -> int:
@@ -112,13 +118,10 @@ def _at_its_place(tensor: Compute, name: str) -> bool:
 
 
 def _why_not(conv: Binding, facts: Facts, f: Filtering, least: tuple[int, int]) -> str:
-    """Why a convolution stays as it is; empty where it does not. `least` are as in LEAST."""
-    x, w = conv.args[:2]
-    attrs, (y,) = conv.attributes(), conv.outputs
-    if x.dtype is not f32 or tuple(w.shape[2:]) != (3, 3):
-        return "it is no convolution of f32 with 3 x 3 filters"
+    """Why a 3 x 3 convolution stays as it is; empty where it does not. `least` are as in LEAST."""
+    w, attrs, (y,) = conv.args[1], conv.attributes(), conv.outputs
     if attrs["groups"] != 1 or {*attrs["strides"], *attrs["dilations"]} != {1}:
-        return "it has groups, or does not go one by one"
+        return "it has groups, strides or dilations"
     sizes = dict(zip(("outputs", "channels"), w.shape[:2], strict=True))
     if any(not n.is_const for n in sizes.values()):
         return "its channels are not known"

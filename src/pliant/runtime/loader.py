@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from pliant.base.errors import ArtifactError
 from pliant.runtime import _native
@@ -46,6 +47,9 @@ def load(
     return program.function(artifact.manifest.functions[0].name)
 
 
+_COUNT: Final = count()
+
+
 class Library:
     """The code of an artifact, and the open file behind it."""
 
@@ -66,7 +70,7 @@ class Library:
             raise ArtifactError(f"{self._path}: it lacks the function {name}") from None
 
     def __del__(self) -> None:
-        # In this order: the name under which the code is loaded is taken until it is unloaded.
+        # In this order: the name must stand for the file as long as the code is loaded.
         self._code = None
         self._file.close()
 
@@ -75,7 +79,11 @@ def _name_of(artifact: Artifact) -> str:
     """A name for the loader that stands for this very file.
 
     The loader takes two files of one name for the same library, so a model saved again under its
-    old path would come back as the old one. The descriptor's name is unique while it is open.
+    old path would come back as the old one: the descriptor's name is taken. And two names of one
+    file are one library, under the first of them, after whose descriptor was closed another file
+    may have its number: so a descriptor has another name each time, of as many steps in place as a
+    counter says.
     """
-    name = f"/proc/self/fd/{artifact.file.fileno()}"
+    steps = "".join("/." if bit == "1" else "//" for bit in f"{next(_COUNT):b}")
+    name = f"/proc/self/fd{steps}/{artifact.file.fileno()}"
     return name if Path(name).exists() else str(artifact.path.resolve())

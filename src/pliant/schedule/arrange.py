@@ -160,8 +160,17 @@ def rows_apart(p: Program, rows: str, inner: int) -> Program:
     """Long rows, whose elements are the last `inner` dimensions, begin a line further than two
     lines would have it: whatever their length, they do not all lie in one set of a cache."""
     memory = p.buffer(rows)
-    axis, line = memory.rank - inner - 1, LINE // memory.dtype.bytes
+    axis = memory.rank - inner - 1
+    if axis < 0:  # one row
+        return p
     step = memory.strides[axis] * memory.dtype.bytes
     if step.is_const and step.value % PAGE:
         return p
+    return lines_apart(p, rows, axis)
+
+
+def lines_apart(p: Program, rows: str, axis: int) -> Program:
+    """What the positions of dimension `axis` hold begins an odd number of lines after one another:
+    as many of them as a cache has sets lie in as many sets."""
+    line = LINE // p.buffer(rows).dtype.bytes
     return p.storage_align(rows, axis, 2 * line, line)

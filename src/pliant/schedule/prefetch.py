@@ -27,12 +27,16 @@ What lies 64 elements behind what is read is asked for: here four rows ahead. Wh
 asked for as what will be written. It changes no value, and what is asked for need not exist: at the
 end of a buffer the wish comes to nothing.
 
+With `of`, a loop around them, vectors ask for what they will read `ahead` of its iterations later:
+of rows that other values choose no row is behind the one before.
+
 A loop that is not vectorized asks at the start of each iteration, for the lines of all that its
 first load of the buffer will read in it, from the first to the last.
 """
 
 from __future__ import annotations
 
+from pliant.ir.expr import loads_of
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at
 from pliant.loop.stmt import PREFETCH, For, offset_of
@@ -42,21 +46,22 @@ from pliant.sym.expr import IntLike, as_int
 
 
 @primitive
-def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> Program:
+def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "") -> Program:
     """Where the vectors of the loop read the buffer, or only store it, what lies `ahead` so many
-    elements further is asked for; of a serial or unrolled loop, what it reads in an iteration."""
-    check_prefetch(p, loop, buffer, ahead)
+    elements further is asked for, or what is read so many iterations of the loop `of` later; of a
+    serial or unrolled loop, what it reads in an iteration."""
+    check_prefetch(p, loop, buffer, ahead, of)
     path = p.loop_path("prefetch", loop)
     target = path[-1]
     assert isinstance(target, For)
-    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead))))
+    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead), *([str(of)] if of else []))))
     return p.with_body(replace_at(path, target.replace(notes=notes)))
 
 
-def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
+def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "") -> None:
     """The loop is not shared between threads, asks for nothing yet, and accesses the parameter:
     a vectorized one element after element along the lanes, others in a load. `ahead` is in terms
-    of sizes."""
+    of sizes. With `of`, which is around it, it is vectorized, and reads the parameter."""
     path = p.loop_path("prefetch", loop)
     target, place = path[-1], f"loop {loop}"
     assert isinstance(target, For)
@@ -71,6 +76,13 @@ def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike) -> None:
     if all(b.name != buffer for b in p.function.buffers):
         raise SchedulingError("prefetch", place, f"{buffer} is no parameter")
     vectors = target.kind == "vectorized"
+    if of:
+        around = [s.var for s in path[:-1] if isinstance(s, For)]
+        if of not in around or not vectors:
+            raise SchedulingError("prefetch", place, f"it is no vector inside of {of}")
+        if all(x.source.name != buffer for x in loads_of(target)):
+            raise SchedulingError("prefetch", place, f"it has no {buffer} to read")
+        return
     for a in accesses(target.body, p.invoked):
         if a.buffer.name == buffer and a.indices is not None and (vectors or not a.write):
             offset = offset_of(a.buffer, a.indices)

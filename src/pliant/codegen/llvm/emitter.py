@@ -75,7 +75,7 @@ class _Scope:
     memo: dict[Expr, Val] = field(default_factory=dict)
 
 
-Ask = tuple[str, Int]  # a buffer, and how far ahead it is asked for
+Ask = tuple[str, Int | Load]  # a buffer, and how far ahead it is asked for, or what is
 
 
 class Emitter:
@@ -746,9 +746,17 @@ def _ints_of(node: Node) -> Iterator[Int]:
         case For():
             yield node.extent
             if PREFETCH in (notes := dict(node.notes)):
-                yield notes[PREFETCH][1]
+                yield from _ints_asked(notes[PREFETCH][1])
         case Alloc():
             yield from node.buffer.shape
+
+
+def _ints_asked(ahead: Int | Load) -> Iterator[Int]:
+    if isinstance(ahead, Int):
+        yield ahead
+    else:
+        for node in walk(ahead):
+            yield from _ints_of(node)
 
 
 def _power_of_two(n: int) -> int:

@@ -460,19 +460,28 @@ def _stream(
     t.start(labels[2])
 
 
-def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int) -> None:
-    """Ask for the lines of a vector that lies `ahead` elements behind this one; no line may be
-    there."""
-    far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
+def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int | Load) -> None:
+    """Ask for the lines of a vector that lies `ahead` elements behind this one, or that a load
+    would give; no line may be there."""
+    if isinstance(ahead, Load):
+        offset, stride = offset_of(e, ahead.source, ahead.indices)
+        if stride != 1:
+            return
+        far = _address(e, e.place(ahead.source).pointer, offset, buffer.dtype)
+    else:
+        far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
     _ask(e, far, e.lanes * buffer.dtype.bytes, write=e.ahead_to_write)
 
 
-def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int) -> None:
+def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load) -> None:
     """Ask for what lies `ahead` elements behind all that the first load of the buffer in `s` reads
-    while the loops inside run; where they make it a run of unknown length, for its start."""
+    while the loops inside run; where they make it a run of unknown length, for its start. What
+    other values choose only vectors ask for."""
     nodes = list(walk(s))
     load = next((n for n in nodes if isinstance(n, Load) and n.source.name == buffer), None)
-    if load is None or not all(isinstance(i, Index) for i in load.indices):
+    if load is None or isinstance(ahead, Load):
+        return
+    if not all(isinstance(i, Index) for i in load.indices):
         return
     offset = e.resolve(_affine(load.source, load.indices))
     last = {n.var: n.extent - 1 for n in nodes if isinstance(n, loop.For)}

@@ -20,6 +20,7 @@ from pliant.schedule.loop_partition import conditions_in, inner_part
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.cases import by_cases, cases_in
 from pliant.schedule.recipes.nests import (
+    ask_for_chosen,
     collapse,
     grain,
     in_memory_order,
@@ -69,9 +70,9 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         for part in parts:
             p, _, made = vectors(p, part, lanes)
             inner += made
-    else:
-        p, blocks, inner = vectors(p, last, lanes)
-        p = p.parallel(blocks, grain=grain(lanes * work))
+        return ask_for_chosen(vectorize_all(p, inner, large), rows, inner)
+    p, blocks, inner = vectors(p, last, lanes)
+    p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, inner, large)
 
 

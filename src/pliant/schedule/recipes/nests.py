@@ -32,6 +32,8 @@ from pliant.sym.expr import Int, IntLike, as_int, maximum
 from pliant.sym.facts import Facts
 
 PARALLEL_WORK: Final = 32768  # elementary operations worth a thread of their own
+CHOSEN: Final = 8 << 10  # bytes of rows between what is read and what is asked for
+MANY: Final = 64  # rows that are not in the first cache anyway
 
 
 def inline_maps(p: Program, spec: Spec, maps: Iterable[str]) -> Program:
@@ -217,6 +219,26 @@ def vectors(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]
         return p, outer, [inner]
     p = p.split(loop, lanes, tail="peel")
     return p, p.made[0], list(p.made[1:])
+
+
+def ask_for_chosen(p: Program, row: str, loops: Iterable[str]) -> Program:
+    """Vectors that read rows which other values choose ask for what they will read of rows to come:
+    of those no processor fetches anything ahead by itself."""
+    for loop in loops:
+        chosen = (x for x in loads_of(p.loop(loop)) if _chooses(x))
+        source = next((x.source for x in chosen), None)
+        if isinstance(source, Buffer):
+            ahead = maximum(1, as_int(CHOSEN // source.dtype.bytes) // maximum(1, source.shape[-1]))
+            with suppress(SchedulingError):  # it has another wish, or the buffer is our own
+                p = p.prefetch(loop, source.name, ahead, row)
+    return p
+
+
+def _chooses(x: Load) -> bool:
+    """Whether values choose of many rows one that is read."""
+    chosen = [not isinstance(i, Index) for i in x.indices]
+    many = any(not d.is_const or d.value >= MANY for d in x.source.shape[:-1])
+    return many and any(chosen) and not chosen[-1]
 
 
 def vectorize_all(p: Program, loops: Iterable[str], large: int) -> Program:

@@ -16,7 +16,7 @@ from typing import Final
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.lower.canonical import LARGE, Spec
-from pliant.schedule.arrange import rows_by_table, tile_height
+from pliant.schedule.arrange import lines_apart, rows_by_table, tile_height
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.cases import cases_in, periods, unrolled
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
@@ -74,6 +74,8 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     p = p.shrink_buffer(patches)
     p, around, place = periods(p, before, cases_in(p, [*before, of_patches]))
     p = p.reorder(*around, of_patches, *place)
+    for name in (patches, anchor):  # of which one is written in one go, a vector at each place
+        p = lines_apart(p, name, p.buffer(name).rank - 3)
     if p.block(anchor).where is not None:
         p = p.pad_block(anchor)
     p, found = rows_by_table(

@@ -129,7 +129,8 @@ def read_in_squares(p: Program, block: str, source: str, loop: str, side: int) -
 def _as_loops(
     p: Program, spec: Spec, block: str, loops: tuple[str, ...]
 ) -> tuple[Program, tuple[LoopRef | str, ...]]:
-    """The block with an iterator for each of these loops, that some of its own were fused to."""
+    """The block with an iterator for each of these loops, that some of its own were fused to; those
+    of dimensions of one element, which have no loop, go to the first."""
     own = p.block(block)
     if len(own.iters) == len(loops):
         return p, loops
@@ -137,7 +138,8 @@ def _as_loops(
     for loop in loops:
         entry = as_int(0)
         for d in spec.order:
-            if loop in own.bindings[d].names:
+            names = own.bindings[d].names
+            if loop in names or (not names and loop == loops[0]):
                 entry = entry * own.iters[d].extent + var(f"_{d}")
         entries.append(entry)
     p = p.transform_block_layout(block, tuple(entries))

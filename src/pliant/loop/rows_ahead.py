@@ -1,0 +1,65 @@
+"""What a loop asks for in a later iteration of a loop around it, as an expression of its own.
+
+    for i in grid(n):
+        for j in vectorized(16, notes={"prefetch": ("x", 2, "i")}):
+            y[i, j] = x[at[i], j]
+
+asks for `x[at[min(i + 2, n - 1)], j]`. A check of an index is none here: the row may be another
+that nobody comes to; so what is no index asks for the first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pliant.ir.expr import Guard, Index, Load, Select, Var, const
+from pliant.ir.node import transform, walk
+from pliant.loop.rewrite import subst
+from pliant.loop.stmt import PREFETCH, For, Function, Stmt
+from pliant.sym.expr import Int, minimum, var
+
+
+def rows_ahead(f: Function) -> Function:
+    """The same program, of plain statements, whose wishes for later rows are loads; without those
+    for what depends on more than sizes, the loops around, and lanes."""
+    return f.replace(body=_inside(f.body, {}, frozenset(f.sizes)))
+
+
+def _inside(s: Stmt, extents: Mapping[str, Int], sizes: frozenset[str]) -> Stmt:
+    if isinstance(s, For):
+        s = s.replace(body=_inside(s.body, {**extents, s.var: s.extent}, sizes))
+        match dict(s.notes).get(PREFETCH):
+            case (buffer, ahead, loop):
+                notes = tuple(n for n in s.notes if n[0] != PREFETCH)
+                later = _later(s, buffer, ahead, loop, extents, sizes)
+                asks = () if later is None else ((PREFETCH, (buffer, later)),)
+                return s.replace(notes=(*notes, *asks))
+        return s
+    return s.map_children(lambda c: _inside(c, extents, sizes) if isinstance(c, Stmt) else c)
+
+
+def _later(
+    s: For, buffer: str, ahead: Int, loop: str, extents: Mapping[str, Int], sizes: frozenset[str]
+) -> Load | None:
+    """What the first load of the buffer in a loop reads so many iterations later."""
+    load = next((n for n in walk(s) if isinstance(n, Load) and n.source.name == buffer), None)
+    if load is None or loop not in extents:
+        return None
+    if not _names(load) <= {s.var, *extents, *sizes}:  # other loads may be where these are not
+        return None
+    later = subst(load, {loop: minimum(var(loop) + ahead, extents[loop] - 1)})
+    found: Load = transform(later, _unchecked)
+    return found
+
+
+def _names(load: Load) -> set[str]:
+    """What its indices mention."""
+    nodes = list(walk(load))
+    scalars = {n.name for n in nodes if isinstance(n, Var)}
+    return scalars.union(*(n.int_.names for n in nodes if isinstance(n, Index)))
+
+
+def _unchecked(node: object) -> object:
+    if isinstance(node, Guard):
+        return Select(node.cond, node.value, const(0, node.dtype))
+    return node
