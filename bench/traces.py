@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from pliant import pipeline
 from pliant.cli.terminal import table
+from pliant.codegen import build
 from pliant.codegen.build import kernel_schedule
 from pliant.codegen.llvm.target import Target
 from pliant.loop.printer import function_text
@@ -42,8 +43,9 @@ class Seen:
 
 @contextmanager
 def watching() -> Iterator[Seen]:
-    """Notes what is turned into code meanwhile; nothing comes from the cache."""
-    seen, program, source = Seen(), pipeline.kernel_program, pipeline.kernel_source
+    """Notes what is turned into code meanwhile: nothing comes from the cache, or is made in other
+    processes."""
+    seen, program, source = Seen(), build.kernel_program, build.kernel_source
 
     def program_of(symbol: str, spec: Spec, t: Target) -> Function:
         seen.specs[symbol] = spec, t
@@ -56,8 +58,9 @@ def watching() -> Iterator[Seen]:
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.dict(os.environ, PLIANT_CACHE_DIR=folder),
-        patch.object(pipeline, "kernel_program", program_of),
-        patch.object(pipeline, "kernel_source", source_of),
+        patch.object(pipeline, "MOST_PROCESSES", 0),
+        patch.object(build, "kernel_program", program_of),
+        patch.object(build, "kernel_source", source_of),
     ):
         yield seen
 

@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,26 +33,20 @@ from pliant.base.errors import (
     UnsupportedError,
 )
 from pliant.base.settings import NUMERICS, PRECISIONS, Emit, settings
-from pliant.codegen.build import (
-    Built,
-    Image,
-    Source,
-    build_host,
-    kernel_program,
-    kernel_source,
-    target_factors,
-)
+from pliant.codegen.beside import Beside
+from pliant.codegen.build import Image, build_host, spec_source, target_factors
 from pliant.codegen.cache import ObjectCache, compiler_digest
-from pliant.codegen.llvm.beside import Beside
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
+from pliant.codegen.source import Built, Source
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request, import_model
 from pliant.graph.function import Binding, Dim
 from pliant.graph.operator import Operators
 from pliant.ir.node import exact
+from pliant.ir.tensor import own_nodes
 from pliant.lower.canonical import Spec
 from pliant.lower.explain import explain
 from pliant.lower.function import Lowered, Split, lower_function
@@ -315,53 +309,71 @@ class _Backend:
     sites: dict[Site, None] = field(default_factory=dict)
 
     def kernels(self, specs: Mapping[str, Spec]) -> None:
-        """All that the specs need: LLVM makes code of one kernel while we schedule the next."""
-        found = {symbol: self._found(symbol) for symbol in specs}
-        missing = sum(built is None for built in found.values())
+        """All that the specs need, of which other processes make some."""
+        for symbol in specs:
+            self._take(symbol, self._found(symbol))
+        missing = [symbol for symbol in specs if symbol not in self.objects]
+        missing.sort(
+            key=lambda symbol: -_nodes(specs[symbol])
+        )  # so that nobody is left the longest
         wanted = min(default_threads() - 1, MOST_PROCESSES)
-        beside = Beside(wanted if missing >= WORTH_PROCESSES else 0)
+        beside = Beside(wanted if len(missing) >= WORTH_PROCESSES else 0)
         try:
-            begun: dict[str, tuple[Source, Future[bytes]]] = {}
-            for done, (symbol, spec) in enumerate(specs.items()):
-                self.report("kernels", done, len(specs))
-                if found[symbol] is None:
-                    source = self._source(symbol, spec)
-                    begun[symbol] = source, self._begin(symbol, source, beside)
-            called = {name for built in found.values() if built for name in built.calls}
-            called |= {name for source, _ in begun.values() for name in source.calls}
-            for mk in micro_kernels(self.t, self.numerics):
-                if mk.symbol in called:
-                    source = Source(mk.text())
-                    found[mk.symbol] = self._found(source.text)
-                    if found[mk.symbol] is None:
-                        begun[mk.symbol] = source, self._begin(source.text, source, beside)
-            for symbol, built in found.items():
-                if built is None:
-                    self.watch.stage = f"code of {symbol}"
-                    source, code = begun[symbol]
-                    built = source.built(code.result())
-                self.objects[symbol] = built
-                self.sites |= dict.fromkeys(built.sites)
+            begun: dict[str, Future[Built]] = {}
+            called = {name for built in self.objects.values() for name in built.calls}
+            for done, symbol in enumerate(missing):
+                self.report("kernels", done, len(missing))
+                self.watch.stage = f"kernel {symbol}"
+                if beside.waiting:
+                    begun[symbol] = self._begin(symbol, (symbol, specs[symbol]), beside)
+                else:
+                    source = spec_source(symbol, specs[symbol], self.t)
+                    called |= set(source.calls)
+                    begun[symbol] = self._begin(symbol, source, beside)
+            self._micro_kernels(called, begun, beside)
+            beside.help()
+            self._finish(begun)
+            called = {name for built in self.objects.values() for name in built.calls}
+            self._micro_kernels(called, begun, beside)
+            self._finish(begun)
         finally:
             beside.close()
+        for symbol in specs:
+            self.sites |= dict.fromkeys(self.objects[symbol].sites)
 
-    def _source(self, symbol: str, spec: Spec) -> Source:
-        self.watch.stage = f"recipe of {symbol}"
-        program = kernel_program(symbol, spec, self.t)
-        self.watch.check_loop(program)
-        self.watch.stage = f"code of {symbol}"
-        return kernel_source(program, self.t)
+    def _micro_kernels(
+        self, called: Container[str], begun: dict[str, Future[Built]], beside: Beside
+    ) -> None:
+        """Begin, or take from the cache, those that are called and were not begun before."""
+        for mk in micro_kernels(self.t, self.numerics):
+            if mk.symbol not in called or mk.symbol in begun or mk.symbol in self.objects:
+                continue
+            source = Source(mk.text())
+            self._take(mk.symbol, self._found(source.text))
+            if mk.symbol not in self.objects:
+                begun[mk.symbol] = self._begin(source.text, source, beside)
 
-    def _begin(self, what: str, source: Source, beside: Beside) -> Future[bytes]:
-        """Have LLVM make the object of what the cache lacks; it is there as soon as it is made."""
-        checks = [[s.message, s.error] for s in source.sites]
+    def _finish(self, begun: dict[str, Future[Built]]) -> None:
+        """Wait for what was begun."""
+        for symbol, code in begun.items():
+            self.watch.stage = f"kernel {symbol}"
+            self._take(symbol, code.result())
 
-        def keep(code: Future[bytes]) -> None:
+    def _take(self, symbol: str, built: Built | None) -> None:
+        if built is not None:
+            self.objects[symbol] = built
+
+    def _begin(self, key: str, what: Source | tuple[str, Spec], beside: Beside) -> Future[Built]:
+        """Have an object made that the cache lacks; it is there as soon as it is made."""
+
+        def keep(code: Future[Built]) -> None:
             if not code.cancelled() and code.exception() is None:
-                notes = {"sites": checks, "calls": source.calls}
-                self.cache.put(self._key(what), code.result(), notes)
+                built = code.result()
+                checks = [[s.message, s.error] for s in built.sites]
+                notes = {"sites": checks, "calls": built.calls}
+                self.cache.put(self._key(key), built.object, notes)
 
-        code = beside.compile(source.text, self.t)
+        code = beside.make(what, self.t)
         code.add_done_callback(keep)
         return code
 
@@ -386,6 +398,11 @@ class _Backend:
         """The objects that a host function needs."""
         called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
         return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
+
+
+def _nodes(spec: Spec) -> int:
+    """How much there is to make code of, about."""
+    return sum(1 for _, tensor in spec.members for _ in own_nodes(tensor))
 
 
 def _prepare(

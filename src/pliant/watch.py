@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,13 @@ from pliant.codegen.build import (
     kernel_text,
     micro_kernels_called,
 )  # fmt: skip
-from pliant.codegen.llvm.compile import assembly
+from pliant.codegen.llvm.compile import LEVEL, assembly
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
 from pliant.graph.verify import verify_module
-from pliant.loop.stmt import Function as LoopFunction
 from pliant.loop.verify import verify_function as verify_loop
 from pliant.lower.function import Lowered
 from pliant.text import to_text
@@ -69,8 +69,9 @@ class Watch:
     def programs(self, parts: Sequence[Lowered], t: Target, numerics: str) -> None:
         """The kernels and host functions, and their code; those in the cache are made anew."""
         hosts = [p.host for p in parts]
-        for host in hosts:
-            self.check_loop(host)
+        if self.check:
+            for host in hosts:
+                self._checked(f"host ({host.name})", partial(verify_loop, host))
         if not any(map(self.wants, ("loop", "host", "llvm", "asm"))):
             return
         specs = {s: spec for p in parts for s, spec in p.kernels.items()}
@@ -87,12 +88,7 @@ class Watch:
         for f in hosts:
             self._code(f.name, host_text(f)[0], t, HOST_LEVEL)
 
-    def check_loop(self, function: LoopFunction) -> None:
-        """Verify one loop program, if asked to."""
-        if self.check:
-            self._checked(f"kernels ({function.name})", lambda: verify_loop(function))
-
-    def _code(self, name: str, text: str, t: Target, level: int = 3) -> None:
+    def _code(self, name: str, text: str, t: Target, level: int = LEVEL) -> None:
         if self.wants("llvm"):
             self._write(f"{name}.ll", text)
         if self.wants("asm"):

@@ -1,4 +1,4 @@
-"""LLVM in other processes: the same objects, and errors that say what happened."""
+"""Kernels of other processes: the same objects, and errors that say what happened."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from onnx import parser
 import pliant
 from pliant import pipeline
 from pliant.base.errors import InternalError, ResourceError
-from pliant.codegen.llvm import beside
-from pliant.codegen.llvm.beside import Beside
+from pliant.codegen import beside, build
+from pliant.codegen.beside import Beside
 from pliant.codegen.llvm.compile import CodegenError, compile_text
-from pliant.codegen.llvm.target import target
+from pliant.codegen.llvm.target import Target, target
+from pliant.codegen.source import Built, Source
+from pliant.lower.canonical import Spec
 
 GOOD = "define i32 @f(i32 %x) {\n  %y = mul i32 %x, 7\n  ret i32 %y\n}\n"
 # An intrinsic that this target has no instruction for: LLVM cannot select it, and aborts.
@@ -41,30 +44,30 @@ def two() -> Iterator[Beside]:
 def test_objects_are_the_same(two: Beside) -> None:
     t = target("x86-64")
     texts = [GOOD.replace("7", str(n)) for n in range(9)]
-    for text, made in [(text, two.compile(text, t)) for text in texts]:
-        assert made.result() == compile_text(text, t)
+    for text, made in [(text, two.make(Source(text), t)) for text in texts]:
+        assert made.result() == Built(compile_text(text, t))
 
 
 def test_what_llvm_rejects(two: Beside) -> None:
     t = target("x86-64")
     with pytest.raises(CodegenError, match="malformed"):
-        two.compile(GOOD.replace("ret i32", "ret i64"), t).result()
-    assert two.compile(GOOD, t).result()  # and goes on
+        two.make(Source(GOOD.replace("ret i32", "ret i64")), t).result()
+    assert two.make(Source(GOOD), t).result()  # and goes on
 
 
 def test_what_llvm_cannot_bear(two: Beside) -> None:
     with pytest.raises(InternalError, match="LLVM ended its process"):
-        two.compile(FATAL, target("x86-64")).result()
+        two.make(Source(FATAL), target("x86-64")).result()
 
 
 def test_a_killed_process() -> None:
     one = Beside(1)
     try:
-        made = one.compile(GOOD, target("x86-64"))
+        made = one.make(Source(GOOD), target("x86-64"))
         assert made.result()
         os.kill(one._processes[0]._run.pid, signal.SIGKILL)
         with pytest.raises(ResourceError, match="killed"):
-            one.compile(GOOD, target("x86-64")).result()
+            one.make(Source(GOOD), target("x86-64")).result()
     finally:
         one.close()
 
@@ -75,7 +78,7 @@ def test_without_processes(monkeypatch: pytest.MonkeyPatch, executable: str) -> 
     made = Beside(2)
     try:
         t = target("x86-64")
-        assert made.compile(GOOD, t).result() == compile_text(GOOD, t)
+        assert made.make(Source(GOOD), t).result() == Built(compile_text(GOOD, t))
     finally:
         made.close()
 
@@ -85,12 +88,101 @@ def test_close_waits_for_nothing() -> None:
     made = Beside(1)
     run = made._processes[0]._run
     slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(4000))
-    futures = [made.compile(slow, target("x86-64")) for _ in range(20)]
+    futures = [made.make(Source(slow), target("x86-64")) for _ in range(20)]
     time.sleep(0.3)
     made.close()
     assert run.returncode == -signal.SIGKILL
     assert all(f.done() for f in futures)
     assert threading.active_count() == before
+
+
+def _specs() -> dict[str, Spec]:
+    """Of a small model's kernels."""
+    found = dict[str, Spec]()
+
+    def noted(symbol: str, spec: Spec, t: Target) -> Source:
+        found[symbol] = spec
+        return build.spec_source(symbol, spec, t)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLIANT_CACHE_DIR", "off")
+        patch.setenv("PLIANT_NUM_THREADS", "1")
+        patch.setattr(pipeline, "spec_source", noted)
+        _compiled()
+    return found
+
+
+def test_whole_kernels(two: Beside) -> None:
+    """Made from specs: code, checks and calls are those of this process."""
+    t = target()
+    specs = _specs()
+    assert len(specs) > 2
+    for symbol, spec in specs.items():
+        source = build.spec_source(symbol, spec, t)
+        assert two.make((symbol, spec), t).result() == source.built(compile_text(source.text, t))
+
+
+def test_waiting(two: Beside) -> None:
+    """A process should have one thing to do and another to go on with."""
+    t = target("x86-64")
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(2000))
+    made = []
+    while two.waiting:
+        made.append(two.make(Source(slow), t))
+    assert len(made) == 4
+    assert all(x.result() for x in made)
+    assert two.waiting
+    alone = Beside(0)
+    assert not alone.waiting
+    alone.close()
+
+
+def test_help() -> None:
+    """What nobody has begun is made here; an error is the task's."""
+    t = target("x86-64")
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(4000))
+    one = Beside(1)
+    try:
+        first = one.make(Source(slow), t)
+        bad = one.make(Source("no code"), t)
+        rest = [one.make(Source(GOOD.replace("7", str(n))), t) for n in range(5)]
+        one.help()
+        assert all(x.done() for x in rest[1:])
+        with pytest.raises(CodegenError, match="malformed"):
+            bad.result()
+        for n, made in enumerate(rest):
+            assert made.result().object == compile_text(GOOD.replace("7", str(n)), t)
+        assert first.result().object
+    finally:
+        one.close()
+
+
+def test_what_cannot_be_scheduled(two: Beside) -> None:
+    """Errors have the class that they have here."""
+    symbol, spec = next(iter(_specs().items()))
+    with pytest.raises(AssertionError, match="made up"):
+        two.make((symbol, replace(spec, kind="made up")), target()).result()
+
+
+def test_warnings_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        beside, "PROGRAM",
+        beside.PROGRAM.replace("\nserve()", """\nimport warnings
+import pliant.codegen.build as build
+before = build.spec_source
+def warning(*args):
+    warnings.warn("it is slow")
+    return before(*args)
+build.spec_source = warning
+serve()"""),
+    )  # fmt: skip
+    (symbol, spec), *_ = _specs().items()
+    one = Beside(1)
+    try:
+        with pytest.warns(UserWarning, match="it is slow"):
+            assert one.make((symbol, spec), target()).result().object
+    finally:
+        one.close()
 
 
 MANY = """<ir_version: 9, opset_import: ["" : 17]>

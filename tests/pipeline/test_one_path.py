@@ -20,7 +20,7 @@ CALLERS: Final[Mapping[str, set[str]]] = {
     "emit_kernel": {"codegen/build.py"},
     "emit_host": {"codegen/build.py"},
     "kernel_text": {"codegen/build.py", "watch.py"},
-    "kernel_source": {"codegen/build.py", "pipeline.py"},
+    "kernel_source": {"codegen/build.py"},
     "build_kernel": {"codegen/build.py"},
     "schedule": {"codegen/build.py"},
     "kernel_schedule": {"codegen/build.py"},

@@ -15,6 +15,7 @@ from pliant import pipeline
 from pliant.base.dtypes import bf16, f32
 from pliant.base.errors import InternalError, InvalidModelError, ResourceError
 from pliant.base.settings import STAGES, Emit
+from pliant.codegen import build
 from pliant.codegen.build import build_kernel
 from pliant.codegen.llvm.target import target
 from pliant.dump import read_stage
@@ -136,9 +137,9 @@ def test_an_internal_failure_leaves_a_bundle(
         raise KeyError("lost")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(pipeline, "kernel_program", broken)
+    monkeypatch.setattr(build, "kernel_program", broken)
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
-    with pytest.raises(InternalError, match=r"last stage recipe of k_\w+: KeyError: 'lost'; .* in"):
+    with pytest.raises(InternalError, match=r"last stage kernel k_\w+: KeyError: 'lost'; .* in"):
         pliant.compile(program)
     (folder,) = tmp_path.iterdir()
     assert names(folder) == ["failure.txt", "import.py", "weights.npz"]

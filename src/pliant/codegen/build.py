@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import llvmlite.binding as llvm
 from llvmlite.binding import orcjit
 
 from pliant.base.dtypes import DType
-from pliant.base.errors import ResourceError
+from pliant.base.errors import InternalError, PliantError, ResourceError
+from pliant.base.settings import settings
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.multiply_add import is_multiply_add
@@ -18,10 +18,12 @@ from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
+from pliant.codegen.source import Built, Source
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.rows_ahead import rows_ahead
 from pliant.loop.stmt import LINE, PAGE, Function, Invoke, statements
+from pliant.loop.verify import verify_function
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import Factors
 from pliant.runtime.manifest import Site
@@ -33,28 +35,6 @@ from pliant.schedule.recipes.multiply_add import multiply_adds
 from pliant.schedule.recipes.square import squares
 
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
-
-
-@dataclass(frozen=True)
-class Built:
-    """An object file, the checks in its code, and the micro-kernels that it calls."""
-
-    object: bytes
-    sites: tuple[Site, ...] = ()
-    calls: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Source:
-    """What such an object file is made of: LLVM IR text, its checks, and what it calls."""
-
-    text: str
-    sites: tuple[Site, ...] = ()
-    calls: tuple[str, ...] = ()
-
-    def built(self, object: bytes) -> Built:
-        """With the object that LLVM made of the text."""
-        return Built(object, self.sites, self.calls)
 
 
 def matmul_intrinsic(t: Target, numerics: str = "fast") -> MatmulIntrinsic:
@@ -135,6 +115,17 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 def kernel_source(f: Function, t: Target) -> Source:
     """A kernel as far as it is made in Python."""
     return Source(*kernel_text(f, t), micro_kernels_called(f))
+
+
+def spec_source(symbol: str, spec: Spec, t: Target) -> Source:
+    """From what a kernel computes; its loop program is verified where PLIANT_CHECK asks for it."""
+    program = kernel_program(symbol, spec, t)
+    if settings().check:
+        try:
+            verify_function(program)
+        except PliantError as error:
+            raise InternalError(f"after the stage kernels ({symbol}): {error}") from error
+    return kernel_source(program, t)
 
 
 def build_kernel(f: Function, t: Target) -> Built:

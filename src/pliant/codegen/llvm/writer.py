@@ -11,8 +11,8 @@ Lines = list["str | Lines"]  # holes are lists of lines
 
 # Instructions of which a second one with the same operands gives nothing new.
 _PURE: Final = frozenset(
-    "add sub mul and or xor shl lshr ashr fadd fsub fmul icmp fcmp select bitcast trunc zext sext "
-    "getelementptr insertelement extractelement shufflevector".split()
+    "add sub mul udiv urem sdiv srem and or xor shl lshr ashr fadd fsub fmul icmp fcmp select "
+    "bitcast trunc zext sext getelementptr insertelement extractelement shufflevector".split()
 )
 
 

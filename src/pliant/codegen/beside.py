@@ -1,0 +1,231 @@
+"""Processes that make kernels beside this one.
+
+Scheduling and LLVM take about as long as one another. In two threads they would hand the
+interpreter's lock to and fro, which loses a third of what there is to win. So other processes
+compile what this one schedules, and make whole kernels where they would wait for that; and this one
+helps where they have more to do than it. What LLVM cannot bear ends a process that is not the
+user's then.
+
+A process reads requests from its standard input, answers them in order on its standard output, and
+ends when its input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from pliant.base.errors import InternalError, ResourceError
+from pliant.codegen.llvm.compile import compile_text
+from pliant.codegen.llvm.target import Target
+from pliant.codegen.source import Built, Source
+
+if TYPE_CHECKING:  # what only some processes need, and takes its time to import
+    from pliant.lower.canonical import Spec
+
+READY: Final = b"pliant, ready\n"
+# The search path comes as arguments: this process may have changed its own.
+PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[1:]\nfrom {__name__} import serve\nserve()"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a request, and what there was to warn of."""
+
+    made: Built | None = None
+    error: Exception | None = None
+    warned: tuple[str, ...] = ()
+
+
+def serve() -> None:
+    """What such a process does: sources or kernels to be come with their targets, objects or
+    complaints go."""
+    requests = sys.stdin.buffer
+    with os.fdopen(os.dup(1), "wb") as replies:
+        os.dup2(2, 1)  # whatever prints does not print into the replies
+        replies.write(READY)
+        replies.flush()
+        while True:
+            try:
+                request = pickle.load(requests)
+            except EOFError:
+                return
+            pickle.dump(_answer(*request), replies)
+            replies.flush()
+
+
+def _answer(what: Source | tuple[str, Spec], t: Target) -> Answer:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            made, error = _made(what, t), None
+        except Exception as e:
+            made, error = None, _sendable(e)
+    return Answer(made, error, tuple(str(w.message) for w in warned))
+
+
+def _made(what: Source | tuple[str, Spec], t: Target) -> Built:
+    if isinstance(what, Source):
+        return what.built(compile_text(what.text, t))
+    from pliant.codegen.build import spec_source  # not before: it takes as long as some texts
+
+    source = spec_source(*what, t)
+    return source.built(compile_text(source.text, t))
+
+
+def _sendable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return InternalError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class _Process:
+    """One of them. Raises OSError where it cannot be started."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        # A session of its own: a user's Ctrl-C is for this process, which then ends the others.
+        self._run = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._run.stdin is not None and self._run.stdout is not None
+        self._to, self._from = self._run.stdin, self._run.stdout
+        self._ready = False
+
+    def ready(self) -> bool:
+        """Whether it is what it should be; waits for it the first time."""
+        if not self._ready:
+            self._ready = self._from.read(len(READY)) == READY
+        return self._ready
+
+    def make(self, what: Source | tuple[str, Spec], t: Target) -> Built:
+        """Raises what there it did, and ResourceError or InternalError where it ended."""
+        try:
+            pickle.dump((what, t), self._to)
+            self._to.flush()
+            answer = pickle.load(self._from)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise self._ended() from error
+        assert isinstance(answer, Answer)
+        for message in answer.warned:
+            warnings.warn(message, stacklevel=2)
+        if answer.error is not None:
+            raise answer.error
+        assert answer.made is not None
+        return answer.made
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        self._run.kill()
+
+    def close(self) -> None:
+        """When it was killed, and nobody waits for it."""
+        self._run.wait()
+        self._from.close()
+        with contextlib.suppress(OSError):  # what was not written yet has no reader
+            self._to.close()
+
+    def _ended(self) -> Exception:
+        status = self._run.wait()
+        if status == -signal.SIGKILL:
+            return ResourceError(
+                "the process in which LLVM made code of a kernel was killed; is there memory left?"
+            )
+        how = signal.strsignal(-status) if status < 0 else f"exit code {status}"
+        return InternalError(f"LLVM ended its process while it made code of a kernel: {how}")
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be made, and the promise of it."""
+
+    what: Source | tuple[str, Spec]
+    target: Target
+    made: Future[Built]
+
+    def run(self, make: Callable[[Source | tuple[str, Spec], Target], Built]) -> None:
+        """Keep the promise, with a result or an error."""
+        if not self.made.set_running_or_notify_cancel():
+            return
+        try:
+            self.made.set_result(make(self.what, self.target))
+        except BaseException as error:
+            self.made.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+
+class Beside:
+    """So many processes, to make objects. With none, and where they cannot be had, this process
+    does it by itself, at once. To be closed."""
+
+    def __init__(self, count: int) -> None:
+        self._processes: list[_Process] = []
+        self._free = SimpleQueue[_Process]()
+        self._threads = ThreadPoolExecutor(max(count, 1), "pliant-beside")
+        self._tasks = deque[_Task]()
+        self._asked: list[Future[Built]] = []
+        command = [sys.executable, "-c", PROGRAM, *sys.path]
+        if not sys.executable or getattr(sys, "frozen", False):
+            count = 0  # an application with Python inside; it would be another of it
+        with contextlib.suppress(OSError):
+            for _ in range(count):
+                self._processes.append(_Process(command))
+                self._free.put(self._processes[-1])
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a process has nothing to do, or will not have soon."""
+        self._asked = [x for x in self._asked if not x.done()]
+        return len(self._asked) < 2 * len(self._processes)
+
+    def make(self, what: Source | tuple[str, Spec], t: Target) -> Future[Built]:
+        """The object of a source, or of a kernel, with its symbol, from the start; raises what
+        `compile_text` and `spec_source` do, and ResourceError or InternalError where the process
+        ended."""
+        task = _Task(what, t, Future())
+        if self._processes:
+            self._asked.append(task.made)
+            self._tasks.append(task)
+            self._threads.submit(self._next)
+        else:
+            task.run(_made)
+        return task.made
+
+    def help(self) -> None:
+        """Make here what no process has begun, the last first."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._tasks.pop().run(_made)
+
+    def _next(self) -> None:
+        process = self._free.get()
+        try:
+            with contextlib.suppress(IndexError):  # somebody helped
+                task = self._tasks.popleft()
+                task.run(process.make if process.ready() else _made)
+        finally:
+            self._free.put(process)
+
+    def close(self) -> None:
+        """Nothing is waited for; what was not done yet is not done any more."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._tasks.pop().made.cancel()
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.close()
