@@ -27,6 +27,15 @@ class Product(nn.Module):
         return a @ b
 
 
+class Rounded(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
 class Twice(nn.Module):
     """The product is a result, and so is what follows it."""
 
@@ -130,3 +139,18 @@ def test_few_rows_are_shared_out_by_their_columns(rows: int, tasks: int) -> None
             known[s.var.name] = s.value.int_.eval(known)
     (shared,) = [s for s in statements(f.body) if isinstance(s, For) and s.kind == "parallel"]
     assert shared.extent.eval(known) == tasks
+
+
+@pytest.mark.parametrize(("dtype", "whole"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_vectors_of_whole_lines_go_through_all_rows(dtype: torch.dtype, whole: bool) -> None:
+    """Elsewhere rows are written from end to end."""
+    mm = MatmulIntrinsic("mm_3x32", 3, 32, 16)
+    module = nn.Sequential(nn.Linear(3, 64), Rounded(dtype)).eval()
+    imported = import_model(Request(module, (torch.ones(4, 3),), None, ({0: "b"},)), OPERATORS)
+    lowered = lower_function(imported.function, OPERATORS, mm.columns)
+    (launch,) = [x for _, x in lowered.main.launches]
+    p = contraction_recipe(launch.spec, mm)
+    (output,) = launch.spec.outputs
+    *_, rows, last = p.loops(output)
+    assert p.loop(last).kind == ("serial" if whole else "vectorized")
+    assert p.loop(rows).kind == ("vectorized" if whole else "unrolled")

@@ -19,6 +19,7 @@ from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
 from pliant.codegen.microkernel import MatrixKernel
 from pliant.codegen.source import Built, Source
+from pliant.loop.conditions_first import conditions_first
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.rows_ahead import rows_ahead
@@ -103,7 +104,8 @@ def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
     notes = dict(f.notes)
     contract, flushes = notes.get("numerics", "fast") == "fast", notes.get("flushes", False)
     return emit_kernel(
-        hoist(rows_ahead(lower_blocks(f))), Options(contract, frozenset(t.features), flushes)
+        hoist(rows_ahead(conditions_first(lower_blocks(f)))),
+        Options(contract, frozenset(t.features), flushes),
     )
 
 

@@ -367,10 +367,10 @@ def sources(tensor: Tensor) -> Iterator[Tensor]:
             yield from seen
 
 
-def own_nodes(expr: Expr) -> Iterator[Node]:
+def own_nodes(root: Node) -> Iterator[Node]:
     """The nodes of a body without descending into the tensors that it loads from."""
-    seen: set[Node] = {expr}
-    stack: list[Node] = [expr]
+    seen: set[Node] = {root}
+    stack: list[Node] = [root]
     while stack:
         node = stack.pop()
         yield node

@@ -19,6 +19,7 @@ from typing import Final
 
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
+from pliant.loop.stmt import LINE
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
 from pliant.schedule.arrange import row_tiles, rows_by_table
@@ -108,12 +109,17 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
     for name in outputs if wide else ():  # one column has no loop
-        p = _in_vectors(p, p.loops(name)[-1], mm)
+        p = _in_vectors(p, name, mm)
     return by_micro_kernel(p, anchor, found, row, mm)
 
 
-def _in_vectors(p: Program, columns: LoopRef, mm: MatmulIntrinsic) -> Program:
-    """Columns of a panel in whole vectors; what is left of them in shorter ones."""
+def _in_vectors(p: Program, name: str, mm: MatmulIntrinsic) -> Program:
+    """Columns of a panel in whole vectors; what is left of them in shorter ones. One that fills a
+    line of the cache goes through all rows: what is the same in them is read once, and once it is
+    asked whether there is such a column. Shorter ones would write a line in parts, far apart."""
+    row, columns = p.loops(name)[-2:]
+    if all(mm.lanes * p.buffer(x).dtype.bytes >= LINE for x in p.written(name)):
+        p = p.reorder(columns, row)
     ends = {mm.columns >> bit << bit for bit in range(mm.lanes.bit_length())}
     parts = [columns]
     if points := sorted(ends - {0, mm.columns}):
