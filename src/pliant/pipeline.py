@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,7 @@ from pliant.base.errors import (
 )
 from pliant.base.settings import NUMERICS, PRECISIONS, Emit, settings
 from pliant.codegen.beside import Beside
-from pliant.codegen.build import Image, build_host, spec_source, target_factors
+from pliant.codegen.build import Image, host_source, spec_source, target_factors
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
@@ -271,17 +271,16 @@ def compile_imported(
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
     parts = [p for p in (split.prepare, split.main) if p is not None]
     watch.programs(parts, t, numerics)
-    back.kernels({s: spec for p in parts for s, spec in p.kernels.items()})
+    back.make(parts)
     weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
     if split.prepare is not None:
         report("prepare weights", 0, 1)
         weights |= _prepare(split.prepare, split.prepared, weights, back)
     if back.cache.due:
         back.cache.trim()
-    host = back.host(split.main)
     info = _function_info(imported, split, tuple(back.sites), back)
     info.stats["compile_seconds"] = round(time.perf_counter() - begun, 3)
-    objects = back.linked(split.main, host)
+    objects = back.linked(split.main)
     image = Image(objects, [info.symbol], t)
     table = [_kept(weights[n], n in split.prepared) for n in split.main.weights]
     manifest = Manifest(
@@ -298,7 +297,7 @@ def compile_imported(
 
 @dataclass
 class _Backend:
-    """Compiles kernels, each distinct one once, through the cache."""
+    """Makes objects, of each distinct kernel once, through the cache."""
 
     t: Target
     numerics: str
@@ -308,18 +307,18 @@ class _Backend:
     objects: dict[str, Built] = field(default_factory=dict)
     sites: dict[Site, None] = field(default_factory=dict)
 
-    def kernels(self, specs: Mapping[str, Spec]) -> None:
-        """All that the specs need, of which other processes make some."""
+    def make(self, parts: Sequence[Lowered]) -> None:
+        """All that the parts need, of which other processes make some."""
+        specs = {symbol: spec for p in parts for symbol, spec in p.kernels.items()}
         for symbol in specs:
             self._take(symbol, self._found(symbol))
         missing = [symbol for symbol in specs if symbol not in self.objects]
-        missing.sort(
-            key=lambda symbol: -_nodes(specs[symbol])
-        )  # so that nobody is left the longest
+        # The longest first: nobody is left with it when the others are done.
+        missing.sort(key=lambda symbol: _nodes(specs[symbol]), reverse=True)
         wanted = min(default_threads() - 1, MOST_PROCESSES)
         beside = Beside(wanted if len(missing) >= WORTH_PROCESSES else 0)
         try:
-            begun: dict[str, Future[Built]] = {}
+            begun = {p.host.name: beside.make(host_source(p.host), self.t) for p in parts}
             called = {name for built in self.objects.values() for name in built.calls}
             for done, symbol in enumerate(missing):
                 self.report("kernels", done, len(missing))
@@ -338,8 +337,8 @@ class _Backend:
             self._finish(begun)
         finally:
             beside.close()
-        for symbol in specs:
-            self.sites |= dict.fromkeys(self.objects[symbol].sites)
+        for name in (*specs, *(p.host.name for p in parts)):
+            self.sites |= dict.fromkeys(self.objects[name].sites)
 
     def _micro_kernels(
         self, called: Container[str], begun: dict[str, Future[Built]], beside: Beside
@@ -356,7 +355,7 @@ class _Backend:
     def _finish(self, begun: dict[str, Future[Built]]) -> None:
         """Wait for what was begun."""
         for symbol, code in begun.items():
-            self.watch.stage = f"kernel {symbol}"
+            self.watch.stage = f"code of {symbol}"
             self._take(symbol, code.result())
 
     def _take(self, symbol: str, built: Built | None) -> None:
@@ -389,15 +388,10 @@ class _Backend:
         parts = (what, repr(self.t), VERSION, llvmlite.__version__, compiler_digest())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def host(self, part: Lowered) -> Built:
-        built = build_host(part.host, self.t)
-        self.sites |= dict.fromkeys(built.sites)
-        return built
-
-    def linked(self, part: Lowered, host: Built) -> list[bytes]:
-        """The objects that a host function needs."""
+    def linked(self, part: Lowered) -> list[bytes]:
+        """A host function's object, after those that it needs."""
         called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
-        return [*(self.objects[n].object for n in (*called, *part.kernels)), host.object]
+        return [self.objects[n].object for n in (*called, *part.kernels, part.host.name)]
 
 
 def _nodes(spec: Spec) -> int:
@@ -409,8 +403,7 @@ def _prepare(
     part: Lowered, names: tuple[str, ...], weights: Mapping[str, np.ndarray], back: _Backend
 ) -> dict[str, np.ndarray]:
     """Run, now, everything that depends on weights alone."""
-    host = back.host(part)
-    image = Image(back.linked(part, host), [part.host.name], back.t)
+    image = Image(back.linked(part), [part.host.name], back.t)
     outputs = tuple(
         TensorInfo(n, part.types[n].dtype.name, tuple(map(str, part.types[n].dims))) for n in names
     )

@@ -27,7 +27,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.errors import InternalError, ResourceError
-from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.source import Built, Source
 
@@ -77,11 +76,10 @@ def _answer(what: Source | tuple[str, Spec], t: Target) -> Answer:
 
 def _made(what: Source | tuple[str, Spec], t: Target) -> Built:
     if isinstance(what, Source):
-        return what.built(compile_text(what.text, t))
+        return what.built(t)
     from pliant.codegen.build import spec_source  # not before: it takes as long as some texts
 
-    source = spec_source(*what, t)
-    return source.built(compile_text(source.text, t))
+    return spec_source(*what, t).built(t)
 
 
 def _sendable(error: Exception) -> Exception:
@@ -193,7 +191,7 @@ class Beside:
 
     def make(self, what: Source | tuple[str, Spec], t: Target) -> Future[Built]:
         """The object of a source, or of a kernel, with its symbol, from the start; raises what
-        `compile_text` and `spec_source` do, and ResourceError or InternalError where the process
+        `Source.built` and `spec_source` do, and ResourceError or InternalError where the process
         ended."""
         task = _Task(what, t, Future())
         if self._processes:

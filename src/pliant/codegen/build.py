@@ -11,7 +11,6 @@ from llvmlite.binding import orcjit
 from pliant.base.dtypes import DType
 from pliant.base.errors import InternalError, PliantError, ResourceError
 from pliant.base.settings import settings
-from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.multiply_add import is_multiply_add
 from pliant.codegen.llvm.square import is_square
@@ -131,8 +130,7 @@ def spec_source(symbol: str, spec: Spec, t: Target) -> Source:
 
 
 def build_kernel(f: Function, t: Target) -> Built:
-    source = kernel_source(f, t)
-    return source.built(compile_text(source.text, t))
+    return kernel_source(f, t).built(t)
 
 
 def micro_kernels_called(f: Function) -> tuple[str, ...]:
@@ -148,13 +146,13 @@ def build_with_micro_kernels(f: Function, t: Target) -> list[bytes]:
     return [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
 
 
-def build_host(f: Function, t: Target) -> Built:
-    text, sites = host_text(f)
-    return Built(compile_text(text, t, level=HOST_LEVEL), sites)
+def host_source(f: Function) -> Source:
+    """A host function as far as it is made in Python."""
+    return Source(*host_text(f), level=HOST_LEVEL)
 
 
 def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
-    return Built(compile_text(mk.text(), t))
+    return Source(mk.text()).built(t)
 
 
 class Image:

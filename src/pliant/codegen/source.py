@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pliant.codegen.llvm.compile import LEVEL, compile_text
+from pliant.codegen.llvm.target import Target
 from pliant.runtime.manifest import Site
 
 
@@ -18,12 +20,14 @@ class Built:
 
 @dataclass(frozen=True)
 class Source:
-    """What such an object file is made of: LLVM IR text, its checks, and what it calls."""
+    """What such an object file is made of: LLVM IR text, its checks, and what it calls; and the
+    level of LLVM's optimisation."""
 
     text: str
     sites: tuple[Site, ...] = ()
     calls: tuple[str, ...] = ()
+    level: int = LEVEL
 
-    def built(self, object: bytes) -> Built:
-        """With the object that LLVM made of the text."""
-        return Built(object, self.sites, self.calls)
+    def built(self, t: Target) -> Built:
+        """By LLVM. Raises CodegenError."""
+        return Built(compile_text(self.text, t, level=self.level), self.sites, self.calls)

@@ -109,17 +109,18 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
     for name in outputs if wide else ():  # one column has no loop
-        p = _in_vectors(p, name, mm)
+        p = _in_vectors(p, name, tile, mm)
     return by_micro_kernel(p, anchor, found, row, mm)
 
 
-def _in_vectors(p: Program, name: str, mm: MatmulIntrinsic) -> Program:
+def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Program:
     """Columns of a panel in whole vectors; what is left of them in shorter ones. One that fills a
     line of the cache goes through all rows: what is the same in them is read once, and once it is
     asked whether there is such a column. Shorter ones would write a line in parts, far apart."""
-    row, columns = p.loops(name)[-2:]
-    if all(mm.lanes * p.buffer(x).dtype.bytes >= LINE for x in p.written(name)):
-        p = p.reorder(columns, row)
+    loops = p.loops(name)
+    *rows, columns = loops[loops.index(tile) + 1 :]  # of one row there is no loop
+    if rows and all(mm.lanes * p.buffer(x).dtype.bytes >= LINE for x in p.written(name)):
+        p = p.reorder(columns, *rows)
     ends = {mm.columns >> bit << bit for bit in range(mm.lanes.bit_length())}
     parts = [columns]
     if points := sorted(ends - {0, mm.columns}):
