@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node, walk
@@ -68,10 +69,7 @@ Invoked = Callable[[Invoke], Stmt | frozenset[int] | None]
 def accesses(root: Stmt, invoked: Invoked = lambda _: None) -> tuple[Access, ...]:
     """All accesses below `root`, in program order; `invoked` tells what a call means, or at least
     which of its arguments, by position, it writes through, if known."""
-    found: list[Access] = []
-    for access in _Walk(invoked).statement(root, _Context()):
-        found.append(replace(access, position=len(found)))
-    return tuple(found)
+    return tuple(_Walk(invoked).statement(root, _Context()))
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,7 @@ class _Context:
 class _Walk:
     def __init__(self, invoked: Invoked) -> None:
         self.invoked = invoked
+        self.positions = count()
 
     def statement(self, s: Stmt, c: _Context) -> Iterator[Access]:
         match s:
@@ -136,7 +135,8 @@ class _Walk:
             loops, where = (*c.loops, *a.loops), (*c.where, *a.where)
             local = a.local or a.buffer in c.locals
             at = a.buffer, a.indices, a.write
-            yield Access(*at, loops, where, a.block, a.commutes, local, 0, a.before)
+            position = next(self.positions)
+            yield Access(*at, loops, where, a.block, a.commutes, local, position, a.before)
 
     def opened(self, s: Block, c: _Context) -> Iterator[Access]:
         """Accesses in terms of the loops around the block."""
@@ -202,7 +202,9 @@ class _Walk:
     ) -> Access:
         local = b in c.locals
         commutes = b in c.commutes
-        return Access(b, indices, write, c.loops, c.where, c.block, commutes, local, 0, c.before)
+        at = b, indices, write
+        position = next(self.positions)
+        return Access(*at, c.loops, c.where, c.block, commutes, local, position, c.before)
 
 
 _NOTHING = Seq(())
