@@ -188,8 +188,12 @@ def _check_private(
     writes = [a for a in uses if a.write]
     outside = p.inside(tuple(s for s in path[:-1] if s not in crossed))
     facts = p.inside(path[:-1])
+    found = set[tuple[object, ...]]()  # a later read of the same place finds the same
     for r in uses:
-        if r.write or any(_covers(w, r, blocks.get(w.block), facts) for w in writes):
+        if r.write or (r.indices, r.loops) in found:
+            continue
+        if any(_covers(w, r, blocks.get(w.block), facts) for w in writes):
+            found.add((r.indices, r.loops))
             continue
         if not all(names <= agreed_loops(w, r, crossed, outside) for w in writes):
             reader = f"block {r.block}" if r.block else "a statement"
@@ -200,7 +204,7 @@ def _check_private(
 def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     """Whether the store, which comes before the load, writes all that the load reads, for every
     value of the loops around both."""
-    if w.position > r.position or (block is None and w.where):
+    if w.position > r.position or (block is None and w.where) or _elsewhere(w, r):
         return False
     if block is not None and not all(is_domain(c, block, facts) for c in w.where):
         return False
@@ -208,8 +212,6 @@ def _covers(w: Access, r: Access, block: Block | None, facts: Facts) -> bool:
     inside = _in_bounds(r, declare_loops(facts, [x for x in w.loops if x.var in both]), both)
     if inside is None:
         return True
-    if _elsewhere(w, r):
-        return False
     own = [x for x in w.loops if x.var not in both]
     places = [w.index(d) for d in range(r.buffer.rank)]
     known = [x for x in places if x is not None]
