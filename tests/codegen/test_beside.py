@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,17 @@ def test_whole_kernels(two: Beside) -> None:
     assert len(specs) > 2
     for symbol, spec in specs.items():
         assert two.make((symbol, spec), t).result() == build.spec_source(symbol, spec, t).built(t)
+
+
+def test_what_cannot_be_sent(two: Beside) -> None:
+    """As deep an expression as Python's own limit is made here, if at all."""
+    t = target("x86-64")
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    source = Source(GOOD, calls=(deep,))
+    assert two.make(source, t).result().object == compile_text(GOOD, t)
+    assert two.make(Source(GOOD), t).result().object == compile_text(GOOD, t)
 
 
 def test_waiting(two: Beside) -> None:

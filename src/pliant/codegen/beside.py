@@ -109,9 +109,14 @@ class _Process:
         return self._ready
 
     def make(self, what: Source | tuple[str, Spec], t: Target) -> Built:
-        """Raises what there it did, and ResourceError or InternalError where it ended."""
+        """Raises what there it did, and ResourceError or InternalError where it ended. What cannot
+        be sent is made here."""
         try:
-            pickle.dump((what, t), self._to)
+            request = pickle.dumps((what, t))
+        except (RecursionError, TypeError, AttributeError, pickle.PicklingError):
+            return _made(what, t)  # an expression of a thousand nodes inside one another
+        try:
+            self._to.write(request)
             self._to.flush()
             answer = pickle.load(self._from)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
