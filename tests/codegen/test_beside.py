@@ -80,6 +80,7 @@ def test_without_processes(monkeypatch: pytest.MonkeyPatch, executable: str) -> 
     try:
         t = target("x86-64")
         assert made.make(Source(GOOD), t).result() == Built(compile_text(GOOD, t))
+        assert not made.waiting  # no kernel is for it
     finally:
         made.close()
 
@@ -113,10 +114,19 @@ def _specs() -> dict[str, Spec]:
     return found
 
 
+def ready(of: Beside) -> None:
+    """Its processes have begun."""
+    until = time.monotonic() + 60
+    while not of.waiting:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_whole_kernels(two: Beside) -> None:
     """Made from specs: code, checks and calls are those of this process."""
     t = target()
     specs = _specs()
+    ready(two)
     assert len(specs) > 2
     for symbol, spec in specs.items():
         assert two.make((symbol, spec), t).result() == build.spec_source(symbol, spec, t).built(t)
@@ -137,6 +147,8 @@ def test_waiting(two: Beside) -> None:
     """A process should have one thing to do and another to go on with."""
     t = target("x86-64")
     slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(2000))
+    assert two.make(Source(GOOD), t).result()
+    ready(two)
     made = []
     while two.waiting:
         made.append(two.make(Source(slow), t))
@@ -171,6 +183,7 @@ def test_help() -> None:
 def test_what_cannot_be_scheduled(two: Beside) -> None:
     """Errors have the class that they have here."""
     symbol, spec = next(iter(_specs().items()))
+    ready(two)
     with pytest.raises(AssertionError, match="made up"):
         two.make((symbol, replace(spec, kind="made up")), target()).result()
 
@@ -189,6 +202,7 @@ serve()"""),
     )  # fmt: skip
     (symbol, spec), *_ = _specs().items()
     one = Beside(1)
+    ready(one)
     try:
         with pytest.warns(UserWarning, match="it is slow"):
             assert one.make((symbol, spec), target()).result().object

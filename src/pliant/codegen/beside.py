@@ -22,7 +22,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pickle import PicklingError
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -100,21 +101,13 @@ class _Process:
         )
         assert self._run.stdin is not None and self._run.stdout is not None
         self._to, self._from = self._run.stdin, self._run.stdout
-        self._ready = False
 
-    def ready(self) -> bool:
-        """Whether it is what it should be; waits for it the first time."""
-        if not self._ready:
-            self._ready = self._from.read(len(READY)) == READY
-        return self._ready
+    def begins(self) -> bool:
+        """Whether it is what it should be; waits until it is."""
+        return self._from.read(len(READY)) == READY
 
-    def make(self, what: Source | tuple[str, Spec], t: Target) -> Built:
-        """Raises what there it did, and ResourceError or InternalError where it ended. What cannot
-        be sent is made here."""
-        try:
-            request = pickle.dumps((what, t))
-        except (RecursionError, TypeError, AttributeError, pickle.PicklingError):
-            return _made(what, t)  # an expression of a thousand nodes inside one another
+    def make(self, request: bytes) -> Built:
+        """Raises what there it did, and ResourceError or InternalError where it ended."""
         try:
             self._to.write(request)
             self._to.flush()
@@ -157,6 +150,7 @@ class _Task:
     what: Source | tuple[str, Spec]
     target: Target
     made: Future[Built]
+    request: bytes = b""  # both, as they are sent
 
     def run(self, make: Callable[[Source | tuple[str, Spec], Target], Built]) -> None:
         """Keep the promise, with a result or an error."""
@@ -172,11 +166,15 @@ class _Task:
 
 class Beside:
     """So many processes, to make objects. With none, and where they cannot be had, this process
-    does it by itself, at once. To be closed."""
+    does it by itself. To be closed.
+
+    Kernels are scheduled by processes and by the thread that asks for them, and not by others of
+    this process: nodes are interned without a lock."""
 
     def __init__(self, count: int) -> None:
         self._processes: list[_Process] = []
-        self._free = SimpleQueue[_Process]()
+        self._free = SimpleQueue[_Process | None]()  # None: one that did not begin
+        self._ready: list[_Process] = []
         self._threads = ThreadPoolExecutor(max(count, 1), "pliant-beside")
         self._tasks = deque[_Task]()
         self._asked: list[Future[Built]] = []
@@ -186,20 +184,24 @@ class Beside:
         with contextlib.suppress(OSError):
             for _ in range(count):
                 self._processes.append(_Process(command))
-                self._free.put(self._processes[-1])
+                self._threads.submit(self._greet, self._processes[-1])
 
     @property
     def waiting(self) -> bool:
         """Whether a process has nothing to do, or will not have soon."""
         self._asked = [x for x in self._asked if not x.done()]
-        return len(self._asked) < 2 * len(self._processes)
+        all_ready = len(self._ready) == len(self._processes)
+        return all_ready and len(self._asked) < 2 * len(self._processes)
 
     def make(self, what: Source | tuple[str, Spec], t: Target) -> Future[Built]:
-        """The object of a source, or of a kernel, with its symbol, from the start; raises what
-        `Source.built` and `spec_source` do, and ResourceError or InternalError where the process
-        ended."""
+        """The object of a source; or, for who saw that processes are `waiting`, of a kernel, with
+        its symbol, from the start. Raises what `Source.built` and `spec_source` do, and
+        ResourceError or InternalError where the process ended. What cannot be sent is made here."""
         task = _Task(what, t, Future())
         if self._processes:
+            with contextlib.suppress(RecursionError, TypeError, AttributeError, PicklingError):
+                task = replace(task, request=pickle.dumps((what, t)))
+        if task.request:
             self._asked.append(task.made)
             self._tasks.append(task)
             self._threads.submit(self._next)
@@ -213,12 +215,18 @@ class Beside:
             while True:
                 self._tasks.pop().run(_made)
 
+    def _greet(self, process: _Process) -> None:
+        ready = process.begins()
+        if ready:
+            self._ready.append(process)
+        self._free.put(process if ready else None)
+
     def _next(self) -> None:
         process = self._free.get()
         try:
             with contextlib.suppress(IndexError):  # somebody helped
                 task = self._tasks.popleft()
-                task.run(process.make if process.ready() else _made)
+                task.run(_made if process is None else lambda *_: process.make(task.request))
         finally:
             self._free.put(process)
 
