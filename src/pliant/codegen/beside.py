@@ -168,8 +168,8 @@ class Beside:
     """So many processes, to make objects. With none, and where they cannot be had, this process
     does it by itself. To be closed.
 
-    Kernels are scheduled by processes and by the thread that asks for them, and not by others of
-    this process: nodes are interned without a lock."""
+    Kernels are scheduled by processes and by the thread that asks for them, not by others of this
+    process, which would only take the interpreter's lock from one another."""
 
     def __init__(self, count: int) -> None:
         self._processes: list[_Process] = []

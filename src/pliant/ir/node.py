@@ -12,11 +12,13 @@ equality is identity and a dictionary keyed by nodes is a memo table.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
 _TABLE: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+_MAKING = threading.Lock()
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -58,7 +60,11 @@ class NodeMeta(type):
             for field, value in zip(fields, args, strict=True):
                 object.__setattr__(found, field, value)
             found.__post_init__()
-            _TABLE[key] = found
+            with _MAKING:  # threads that race agree on one
+                first = _TABLE.get(key)
+                if first is not None:
+                    return first
+                _TABLE[key] = found
         return found
 
     def _bind(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
