@@ -11,8 +11,9 @@ around a store takes no branch.
 
 from __future__ import annotations
 
-from pliant.ir.expr import Expr, Index, Load, Var
-from pliant.ir.node import Node, transform, walk
+from pliant.ir.expr import Expr, loads_of
+from pliant.ir.node import Node, transform
+from pliant.loop.rewrite import int_names
 from pliant.loop.stmt import For, Function, If
 
 
@@ -31,12 +32,4 @@ def conditions_first(f: Function) -> Function:
 
 
 def _same_throughout(cond: Expr, loop: str) -> bool:
-    for node in walk(cond):
-        match node:
-            case Load():
-                return False
-            case Index(x) if loop in x.names:
-                return False
-            case Var(name) if name == loop:
-                return False
-    return True
+    return next(loads_of(cond), None) is None and loop not in int_names(cond)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pliant.ir.expr import Guard, Index, Load, Select, Var, const
+from pliant.ir.expr import Guard, Load, Select, Var, const, loads_of
 from pliant.ir.node import transform, walk
-from pliant.loop.rewrite import subst
+from pliant.loop.rewrite import int_names, subst
 from pliant.loop.stmt import PREFETCH, For, Function, Stmt
 from pliant.sym.expr import Int, minimum, var
 
@@ -42,7 +42,7 @@ def _later(
     s: For, buffer: str, ahead: Int, loop: str, extents: Mapping[str, Int], sizes: frozenset[str]
 ) -> Load | None:
     """What the first load of the buffer in a loop reads so many iterations later."""
-    load = next((n for n in walk(s) if isinstance(n, Load) and n.source.name == buffer), None)
+    load = next((x for x in loads_of(s) if x.source.name == buffer), None)
     if load is None or loop not in extents:
         return None
     if not _names(load) <= {s.var, *extents, *sizes}:  # other loads may be where these are not
@@ -52,11 +52,9 @@ def _later(
     return found
 
 
-def _names(load: Load) -> set[str]:
+def _names(load: Load) -> frozenset[str]:
     """What its indices mention."""
-    nodes = list(walk(load))
-    scalars = {n.name for n in nodes if isinstance(n, Var)}
-    return scalars.union(*(n.int_.names for n in nodes if isinstance(n, Index)))
+    return int_names(load).union(n.name for n in walk(load) if isinstance(n, Var))
 
 
 def _unchecked(node: object) -> object:

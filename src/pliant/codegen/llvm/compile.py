@@ -20,8 +20,8 @@ class CodegenError(InternalError):
 def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     """Parse, verify, optimise and emit. Raises CodegenError when LLVM rejects the text.
 
-    `level` is that of LLVM's optimisation; below LEVEL very long texts get its
-    quick code generator.
+    `level` is that of LLVM's optimisation; below LEVEL very long texts get its quick code
+    generator.
     """
     try:
         module = llvm.parse_assembly(text)
