@@ -255,7 +255,8 @@ def prefetch(draw: Draw, p: Program) -> list[Move]:
     block, name = draw(st.sampled_from(pairs))
     loop, moves = _vectors(draw, p, [block])
     ahead = draw(st.sampled_from([64, var("n")]))
-    return [*moves, _move("prefetch", loop, name, ahead)] if moves else []
+    cache = draw(st.sampled_from([1, 2]))
+    return [*moves, _move("prefetch", loop, name, ahead, cache=cache)] if moves else []
 
 
 def _vectors(draw: Draw, p: Program, blocks: list[str]) -> tuple[str, list[Move]]:

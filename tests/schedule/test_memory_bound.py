@@ -63,9 +63,19 @@ def test_one_pass_asks_for_rows_to_come() -> None:
         p = scheduled(module)
         asked = noted(p, PREFETCH)
         x, *_, y = p.function.buffers
-        assert [name for name, _ in asked] == [x.name, y.name][: 1 + outputs]
-        assert all(ahead is maximum(x.strides[0], 2048) for _, ahead in asked)
+        assert [name for name, *_ in asked] == [x.name, y.name][: 1 + outputs]
+        assert all(ahead is maximum(x.strides[0], 1280) for _, ahead, _, _ in asked)
+        assert all(cache == 1 for *_, cache in asked)
     assert not noted(scheduled(Twice()), PREFETCH)
+
+
+def test_long_rows_come_to_the_second_cache() -> None:
+    """Where four of them leave no room in the first."""
+    for columns, level in ((2047, 1), (2048, 2), (5000, 2)):
+        for module in (nn.Softmax(-1), nn.LayerNorm(columns)):
+            asked = noted(scheduled(module, columns=columns), PREFETCH)
+            assert asked
+            assert all(cache == level for *_, cache in asked)
 
 
 class Chosen(nn.Module):
@@ -82,7 +92,7 @@ class Chosen(nn.Module):
 def test_rows_that_are_chosen() -> None:
     """Those of so many rows to come as two pages hold; not of a table that is in the cache."""
     p = scheduled(Chosen(1000))
-    ((name, ahead, loop),) = set(noted(p, PREFETCH))
+    ((name, ahead, loop, _),) = set(noted(p, PREFETCH))
     table = next(b for b in p.function.buffers if b.name == name)
     assert ahead is maximum(1, as_int(2048) // maximum(1, table.shape[1]))
     assert p.loop(loop).kind == "parallel"

@@ -62,6 +62,8 @@ def test_refused() -> None:
     p = p.split("y_i", 16).reorder("y_j", "y_i_1").vectorize("y_i_1")
     with pytest.raises(SchedulingError, match="has no x element after element"):
         p.prefetch("y_i_1", "x", 64)
+    with pytest.raises(SchedulingError, match="level of a cache is 1 or 2, not 3"):
+        vectors().prefetch("y_j_1", "x", 64, cache=3)
 
 
 def test_code() -> None:
@@ -75,6 +77,21 @@ def test_code() -> None:
             y = np.full_like(x, np.nan)
             native(q.function, [x, y], {"n": rows, "k": columns})
             np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
+
+
+def test_level_of_the_caches() -> None:
+    """The instruction says how near it is to come; so does what an iteration asks for."""
+    for cache, locality in ((1, 3), (2, 2)):
+        asks = f"i32 0, i32 {locality}, i32 1)"
+        for p in (vectors().prefetch("y_j_1", "x", k, cache=cache), chosen(cache=cache)):
+            assert parse_function(to_text(p.function)) == p.function
+            text, _ = kernel_text(p.function, target("x86-64-avx512"))
+            assert text.count(asks) == text.count("call void @llvm.prefetch") == 2
+        p = chain().compute_inline("a").compute_inline("b").split("y_j", 16)
+        text, _ = kernel_text(
+            p.prefetch("y_j_0", "x", k, cache=cache).function, target("x86-64-avx512")
+        )
+        assert text.count(asks) == text.count("call void @llvm.prefetch") == 1
 
 
 def test_code_of_other_loops() -> None:
@@ -106,11 +123,11 @@ def take(x: f32["r", "k"], at: i64["n"], y: f32["n", "k"], r: i64, k: i64, n: i6
 """
 
 
-def chosen(ahead: int = 2) -> Program:
+def chosen(ahead: int = 2, cache: int = 1) -> Program:
     """Rows that others choose, in vectors that ask for rows to come."""
     p = program(parse_function(CHOSEN)).parallel("i").split("j", 16, tail="peel")
     for loop in p.made[1:]:
-        p = p.vectorize(loop).prefetch(loop, "x", ahead, of="i")
+        p = p.vectorize(loop).prefetch(loop, "x", ahead, of="i", cache=cache)
     return p
 
 
@@ -125,8 +142,8 @@ def test_rows_that_are_chosen() -> None:
     plain = rows_ahead(lower_blocks(p.function))
     asked = [dict(s.notes)[PREFETCH] for s in statements(plain.body) if is_vector(s)]
     n, i = var("n"), var("i")
-    for name, load in asked:
-        assert (name, load.source.name) == ("x", "x")
+    for name, load, _, cache in asked:
+        assert (name, load.source.name, cache) == ("x", "x", 1)
         assert {x.indices for x in loads_of(load) if x.source.name == "at"} == {
             (Index(minimum(i + 2, n - 1)),)
         }

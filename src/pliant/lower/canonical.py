@@ -37,6 +37,7 @@ from pliant.sym.expr import Int, as_int, rebuild_atom, var
 
 MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
 LARGE: Final = 16 << 20  # bytes of outputs that no cache keeps beside what they are made of
+LONG: Final = 8 << 10  # bytes of rows of which four leave no room in a first cache (of 32 KB)
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Spec:
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
-    least LARGE bytes; `in_lines`: rows of them that are known to fill cache lines. `flushes`: what
-    becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
-    before.
+    least LARGE bytes; `long`: rows of them that are known to have at least LONG bytes; `in_lines`:
+    rows of them that are known to fill cache lines. `flushes`: what becomes bf16 here is for
+    products, which take subnormal numbers for 0, so it may lose them before.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Spec:
     plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
     large: bool = False
+    long: bool = False
     in_lines: bool = False
     flushes: bool = False
 
@@ -147,7 +149,8 @@ def outline(
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        rows and _is_large(group), rows and _fills_lines(group), flushes and _makes_bf16(group),
+        rows and _is_large(group), rows and _are_long(group), rows and _fills_lines(group),
+        flushes and _makes_bf16(group),
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
@@ -163,10 +166,19 @@ def _is_large(group: Group) -> bool:
     return total.is_const and total.value >= LARGE
 
 
+def _are_long(group: Group) -> bool:
+    return any(row.is_const and row.value >= LONG for row in _row_bytes(group))
+
+
 def _fills_lines(group: Group) -> bool:
+    return all(row % LINE == 0 for row in _row_bytes(group))
+
+
+def _row_bytes(group: Group) -> list[Int]:
+    """Of each output."""
     columns = prod(columns_of(group), start=as_int(1))
     outputs = [m.tensor for m in group.members if m.name in group.outputs]
-    return all(columns * t.dtype.bytes % LINE == 0 for t in outputs)
+    return [columns * t.dtype.bytes for t in outputs]
 
 
 def _makes_bf16(group: Group) -> bool:

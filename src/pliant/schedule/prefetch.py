@@ -19,7 +19,7 @@ Steps:
 After:
 
     for i in grid(n):
-        for j in vectorized(16, notes={"prefetch": ("x", size("64"))}):
+        for j in vectorized(16, notes={"prefetch": ("x", size("64"), "", 1)}):
             with block("y", S(i, n), S(j, 16)) as (a, b):
                 y[a, b] = x[a, b] * 2.0
 
@@ -29,6 +29,9 @@ end of a buffer the wish comes to nothing.
 
 With `of`, a loop around them, vectors ask for what they will read `ahead` of its iterations later:
 of rows that other values choose no row is behind the one before.
+
+With `cache=2` it comes into the second level of the caches: for what would drive out of the first
+what is still wanted there.
 
 A loop that is not vectorized asks at the start of each iteration, for the lines of all that its
 first load of the buffer will read in it, from the first to the last.
@@ -46,19 +49,24 @@ from pliant.sym.expr import IntLike, as_int
 
 
 @primitive
-def prefetch(p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "") -> Program:
+def prefetch(
+    p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "", cache: int = 1
+) -> Program:
     """Where the vectors of the loop read the buffer, or only store it, what lies `ahead` so many
     elements further is asked for, or what is read so many iterations of the loop `of` later; of a
-    serial or unrolled loop, what it reads in an iteration."""
-    check_prefetch(p, loop, buffer, ahead, of)
+    serial or unrolled loop, what it reads in an iteration. It comes into that level of the
+    caches, 1 or 2, and those behind it."""
+    check_prefetch(p, loop, buffer, ahead, of, cache)
     path = p.loop_path("prefetch", loop)
     target = path[-1]
     assert isinstance(target, For)
-    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead), *([str(of)] if of else []))))
+    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead), str(of), cache)))
     return p.with_body(replace_at(path, target.replace(notes=notes)))
 
 
-def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "") -> None:
+def check_prefetch(
+    p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "", cache: int = 1
+) -> None:
     """The loop is not shared between threads, asks for nothing yet, and accesses the parameter:
     a vectorized one element after element along the lanes, others in a load. `ahead` is in terms
     of sizes. With `of`, which is around it, it is vectorized, and reads the parameter."""
@@ -69,6 +77,8 @@ def check_prefetch(p: Program, loop: str, buffer: str, ahead: IntLike, of: str =
         raise SchedulingError("prefetch", place, f"it is {target.kind}")
     if PREFETCH in dict(target.notes):
         raise SchedulingError("prefetch", place, "it asks for something already")
+    if cache not in (1, 2):
+        raise SchedulingError("prefetch", place, f"the level of a cache is 1 or 2, not {cache}")
     strange = as_int(ahead).names - p.sizes
     if strange:
         reason = f"the distance mentions {', '.join(sorted(strange))}, which are not sizes"

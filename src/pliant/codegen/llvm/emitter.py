@@ -75,7 +75,8 @@ class _Scope:
     memo: dict[Expr, Val] = field(default_factory=dict)
 
 
-Ask = tuple[str, Int | Load]  # a buffer, and how far ahead it is asked for, or what is
+# A buffer, how far ahead it is asked for, or what is, and into which level of the caches.
+Ask = tuple[str, Int | Load, str, int]
 
 
 class Emitter:
@@ -365,7 +366,8 @@ class Emitter:
     def _iteration(self, body: Stmt, ask: Ask | None) -> None:
         """A loop's body, once, and first what it asks for."""
         if ask is not None:
-            memory.ask_for(self, body, *ask)
+            buffer, ahead, _, cache = ask
+            memory.ask_for(self, body, buffer, ahead, cache)
         self.statement(body)
 
     def _count_loop(

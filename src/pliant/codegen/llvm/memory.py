@@ -22,7 +22,7 @@ from pliant.lower.access import cost_of
 from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
-    from pliant.codegen.llvm.emitter import Emitter
+    from pliant.codegen.llvm.emitter import Ask, Emitter
     from pliant.codegen.llvm.exprs import Val
 
 
@@ -55,7 +55,7 @@ def load(e: Emitter, x: Load) -> Val:
     if stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
         if e.ahead is not None and e.ahead[0] == buffer.name:
-            _prefetch(e, buffer, address, e.ahead[1])
+            _prefetch(e, buffer, address, e.ahead)
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
     return _gather(e, buffer, _pointers(e, place.pointer, offset, buffer.dtype))
 
@@ -113,7 +113,7 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
     elif stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
         if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write:
-            _prefetch(e, buffer, address, e.ahead[1])
+            _prefetch(e, buffer, address, e.ahead)
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
             value, mask = _kept(e, buffer, address, value), None
@@ -460,9 +460,10 @@ def _stream(
     t.start(labels[2])
 
 
-def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int | Load) -> None:
-    """Ask for the lines of a vector that lies `ahead` elements behind this one, or that a load
+def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None:
+    """Ask for the lines of a vector that lies so many elements behind this one, or that a load
     would give; no line may be there."""
+    _, ahead, _, cache = ask
     if isinstance(ahead, Load):
         offset, stride = offset_of(e, ahead.source, ahead.indices)
         if stride != 1:
@@ -470,10 +471,10 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ahead: Int | Load
         far = _address(e, e.place(ahead.source).pointer, offset, buffer.dtype)
     else:
         far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
-    _ask(e, far, e.lanes * buffer.dtype.bytes, write=e.ahead_to_write)
+    _ask(e, far, e.lanes * buffer.dtype.bytes, cache, write=e.ahead_to_write)
 
 
-def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load) -> None:
+def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load, cache: int) -> None:
     """Ask for what lies `ahead` elements behind all that the first load of the buffer in `s` reads
     while the loops inside run; where they make it a run of unknown length, for its start. What
     other values choose only vectors ask for."""
@@ -492,12 +493,12 @@ def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load) -> None:
     size = (span.value + 1) * load.dtype.bytes if span.is_const else 0
     start = ints.emit_uniform(e, first + ahead)
     far = _address(e, e.place(load.source).pointer, start, load.dtype)
-    _ask(e, far, max(size // LINE, 1) * LINE, write=False)
+    _ask(e, far, max(size // LINE, 1) * LINE, cache, write=False)
 
 
-def _ask(e: Emitter, address: str, size: int, *, write: bool) -> None:
-    """Ask for so many bytes, to read or to write, into all caches, as data."""
-    how = [("i32", str(int(write))), ("i32", "3"), ("i32", "1")]
+def _ask(e: Emitter, address: str, size: int, cache: int, *, write: bool) -> None:
+    """Ask for so many bytes, to read or to write, into the caches from this level on, as data."""
+    how = [("i32", str(int(write))), ("i32", str(4 - cache)), ("i32", "1")]
     for byte in range(0, size, LINE):
         at = e.text.assign(f"getelementptr i8, ptr {address}, i64 {byte}")
         e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])

@@ -31,7 +31,7 @@ from pliant.sym.expr import Int, as_int, maximum
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
 UNROLLS: Final = 8  # at most
-AHEAD: Final = 8 << 10  # bytes between what a pass reads and what it asks for, at least
+AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
 
 
 def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
@@ -67,7 +67,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = in_vectors(p, p.innermost(row), lanes, large)
     if not row:
         return p
-    return _next_rows(ask_for_ends(p, row, heads), row, runs)
+    return _next_rows(ask_for_ends(p, row, heads), row, runs, cache=2 if spec.long else 1)
 
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
@@ -246,10 +246,12 @@ def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Prog
     return p
 
 
-def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
+def _next_rows(p: Program, row: str, passes: Sequence[str], cache: int) -> Program:
     """The second pass over a buffer asks for the rows that the first will come to next: it has its
     own in the cache, and memory would rest meanwhile. So for an output that keeps what is read
-    again, whose stores would wait for their lines."""
+    again, whose stores would wait for their lines. Long rows come to the second cache: in the
+    first they would drive out the row itself, and what else is as long (Zen 4: softmax of rows of
+    16 KB takes 0.8 as long)."""
     read: set[str] = set()
     asked: set[str] = set()
     for blocks in passes:
@@ -261,8 +263,9 @@ def _next_rows(p: Program, row: str, passes: Sequence[str]) -> Program:
                 along = read_apart(a, row)
                 if name not in read or name in asked or along is None:
                     continue
+                ahead = maximum(along, AHEAD // a.buffer.dtype.bytes)
                 with suppress(SchedulingError):
-                    p = p.prefetch(loop, name, maximum(along, AHEAD // a.buffer.dtype.bytes))
+                    p = p.prefetch(loop, name, ahead, cache=cache)
                     asked.add(name)
         read |= here
     return p
