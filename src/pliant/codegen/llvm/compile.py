@@ -36,7 +36,12 @@ def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
 
 
 def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL) -> None:
-    """Run LLVM's pipeline. Loops are vectorized and unrolled by us, explicitly, and not by LLVM.
+    """Put in what is to be inlined, and simplify each function. Loops are vectorized and unrolled
+    by us, explicitly, and not by LLVM.
+
+    The rest of LLVM's pipeline for a module, which is about functions that call one another and
+    goes over all loops once more, takes as long again, and code is no faster for it (geometric mean
+    over five models 0.995).
 
     LLVM 22.1 is wrong where it vectorizes: of a division that no lane changes but only some lanes
     want, it takes the first lane for all, and the others load from an address that nobody computed.
@@ -48,7 +53,14 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL)
     options.slp_vectorization = False
     options.loop_unrolling = False
     passes = llvm.create_pass_builder(tm, options)
-    passes.getModulePassManager().run(module, passes)
+    inline = llvm.create_new_module_pass_manager()
+    inline.add_always_inliner_pass()
+    inline.add_global_dead_code_eliminate_pass()
+    inline.run(module, passes)
+    simplify = passes.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            simplify.run(function, passes)
 
 
 def assembly(text: str, t: Target, *, level: int = LEVEL) -> str:
