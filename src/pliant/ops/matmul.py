@@ -22,6 +22,7 @@ from pliant.ops.common import (
     same_type,
 )
 from pliant.ops.einsum import einsum
+from pliant.ops.gather import checked, needs_indices
 from pliant.sym.expr import Int, as_int
 
 
@@ -156,10 +157,38 @@ def shifted(x: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     return compute(x.shape, body, "shifted", broadcast_to(meant, x.shape))
 
 
+def matmul_of_groups(a: Tensor, b: Tensor, group: Tensor) -> Tensor:
+    """Each row of `a` [m, k] times the matrix of its group: out[i, j] = sum over k of
+    a[i, k] * b[group[i], k, j], with `b` [groups, k, n] and `group` [m] of integers. A mixture of
+    experts' product."""
+    check_rank(a, 2, "first operand")
+    check_rank(b, 3, "second operand")
+    check_rank(group, 1, "groups of the rows")
+    wide = accumulator(same_type(a, b))
+    needs_indices(group)
+    (rows, inner), (count, other, columns) = a.shape, b.shape
+    message = f"the inner dims of a product of groups must be equal: {inner} and {other}"
+    requires = equal(inner, other, message)
+    each = f"each of the {rows} rows has a group, not {group.shape[0]}"
+    requires += equal(rows, group.shape[0], each)
+
+    def body(i: Int, j: Int) -> Expr:
+        at = checked(group[i], count, "matmul_of_groups", negative=False)
+
+        def term(k: Int) -> Expr:
+            return a[i, k].cast(wide) * b[at, k, j].cast(wide)
+
+        return reduce("sum", [other if other.is_const else inner], term)
+
+    product = compute((rows, columns), body, "matmul_of_groups", requires)
+    return cast_tensor(product, a.dtype)
+
+
 MATMUL: Final[tuple[Operator, ...]] = (
     Operator("matmul", matmul),
     Operator("linear", linear),
     Operator("gemm", gemm),
     Operator("matmul_integer", matmul_integer),
+    Operator("matmul_of_groups", matmul_of_groups),
     Operator("einsum", einsum, variadic=True),
 )

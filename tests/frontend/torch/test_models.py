@@ -143,6 +143,15 @@ TEXT: dict[str, Callable[[], nn.Module]] = {
         vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=8,
         num_attention_heads=4, num_key_value_heads=2, use_cache=False,
     )),
+    "mixtral": lambda: causal(transformers.MixtralConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, use_cache=False,
+    )),
+    "qwen3_moe": lambda: causal(transformers.Qwen3MoeConfig(
+        vocab_size=50, hidden_size=32, moe_intermediate_size=24, num_hidden_layers=2, head_dim=8,
+        num_attention_heads=4, num_key_value_heads=2, num_experts=8, num_experts_per_tok=2,
+        use_cache=False,
+    )),
 }  # fmt: skip
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from pliant.base.dtypes import DType
 from tests.ops.case import FLOATS, INTS, Case, arg, extremes, with_types
+from tests.sizes import Sizes
 
 SIZES = (
     {"b": 2, "m": 3, "n": 5, "k": 7},
@@ -157,6 +159,24 @@ def integer_cases() -> list[Case]:
     return found
 
 
+def groups(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, s: Sizes) -> Any:
+    """Any of the groups, in any order."""
+    return rng.integers(0, s["b"], shape).astype(dtype.numpy)
+
+
+def matmul_of_groups(a: torch.Tensor, b: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+    return torch.bmm(a[:, None], b[group.long()])[:, 0]
+
+
+def group_cases() -> list[Case]:
+    found: list[Case] = []
+    for kind in ("i32", "i64", "u8"):
+        args = (arg("f32", "m", "k"), arg("f32", "b", "k", "n"), arg(kind, "m", fill=groups))
+        base = Case("matmul_of_groups", args, in_f64(matmul_of_groups), sizes=SIZES, note=kind)
+        found += with_types(base, *(("f32", "f64", "bf16") if kind == "i64" else ("f32",)))
+    return found
+
+
 EINSUM: tuple[tuple[str, tuple[tuple[Any, ...], ...]], ...] = (
     ("mk,kn->mn", (("m", "k"), ("k", "n"))),
     ("ij,jk", (("m", "k"), ("k", "n"))),
@@ -188,4 +208,7 @@ def einsum_cases() -> list[Case]:
     return found
 
 
-CASES = [*matmul_cases(), *linear_cases(), *gemm_cases(), *integer_cases(), *einsum_cases()]
+CASES = [
+    *matmul_cases(), *linear_cases(), *gemm_cases(), *integer_cases(), *group_cases(),
+    *einsum_cases(),
+]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from pliant.base.dtypes import DType, boolean, i64
-from pliant.frontend.torch.context import Context, Lowering, Table, axis_of
+from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, constant
 from pliant.frontend.torch.lower_shape import slice_axis
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
@@ -196,7 +197,7 @@ def embedding_bag(
     size, bags = places.shape[0], starts.shape[0] - (1 if last else 0)
     at = ctx.call("iota", size=size, start=0, step=1, dtype=i64)
     edges = slice_axis(ctx, starts, 0, 0, bags) if last else starts
-    bag = ctx.call("sub", _rank_among(ctx, edges, at, True, i64), ctx.scalar(1, i64))
+    bag = ctx.call("sub", rank_among(ctx, edges, at, True, i64), ctx.scalar(1, i64))
     rows = ctx.call("embedding", weight, places)
     if factors is not None:
         rows = ctx.call("mul", rows, ctx.call("unsqueeze", factors, axes=(1,)))
@@ -214,7 +215,7 @@ def masked_select(ctx: Context, *_: Any, **__: Any) -> Any:
     raise ctx.unsupported("its size depends on the data; use torch.where with a fixed size")
 
 
-def _rank_among(ctx: Context, edges: Value, x: Value, right: bool, dtype: DType) -> Any:
+def rank_among(ctx: Context, edges: Value, x: Value, right: bool, dtype: DType) -> Any:
     """How many edges lie before x, counted directly (there are few)."""
     wide = ctx.call("unsqueeze", x, axes=(len(x.shape),))
     edge, value = ctx.promoted(edges, wide)
@@ -232,13 +233,41 @@ def searchsorted(
     value = ctx.tensor(x, common_type((edges, x)))
     if len(edges.shape) > 1:
         edges = ctx.call("unsqueeze", edges, axes=(len(edges.shape) - 1,))
-    return _rank_among(ctx, edges, value, right or side == "right", ctx.out_dtype())
+    return rank_among(ctx, edges, value, right or side == "right", ctx.out_dtype())
 
 
 def bucketize(
     ctx: Context, x: Value, edges: Value, *, out_int32: bool = False, right: bool = False
 ) -> Any:
-    return _rank_among(ctx, edges, x, right, ctx.out_dtype())
+    return rank_among(ctx, edges, x, right, ctx.out_dtype())
+
+
+def histc(ctx: Context, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) -> Any:
+    """How many elements lie in each of `bins` bins of the same width between `low` and `high`, which
+    belongs to the last; between the least and the greatest element where both are the same."""
+    low, high = (float(constant(v, "a limit of histc")) for v in (low, high))
+    if low > high or not (math.isfinite(low) and math.isfinite(high)):
+        raise ctx.unsupported(f"limits {low} and {high}: they must be finite and in order")
+    x = ctx.call("reshape", x, shape=(_count(x),))
+    least, greatest = ctx.tensor(low, x.dtype), ctx.tensor(high, x.dtype)
+    if low == high:
+        least = ctx.call("min", x, axes=(0,), keepdims=False)
+        greatest = ctx.call("max", x, axes=(0,), keepdims=False)
+        alike, one = ctx.call("eq", least, greatest), ctx.tensor(1, x.dtype)
+        least = ctx.call("where", alike, ctx.call("sub", least, one), least)
+        greatest = ctx.call("where", alike, ctx.call("add", greatest, one), greatest)
+    ends = ctx.call("ge", x, least), ctx.call("le", x, greatest)
+    inside = ctx.call("and", *ends)
+    width = ctx.call("sub", greatest, least)
+    place = ctx.call("div", ctx.call("sub", x, least), width)
+    place = ctx.call("mul", place, ctx.tensor(bins, x.dtype))
+    place = ctx.cast(ctx.call("where", inside, place, ctx.tensor(0, x.dtype)), i64)
+    place = ctx.call("min", place, ctx.tensor(bins - 1, i64))
+    zeros = ctx.call("full", shape=(bins,), value=0, dtype=i64)
+    counts = ctx.call(
+        "scatter_elements", zeros, place, ctx.cast(inside, i64), axis=0, reduction="add"
+    )
+    return ctx.cast(counts, x.dtype)
 
 
 INDEX: Final[Table] = {
@@ -264,6 +293,7 @@ INDEX: Final[Table] = {
     "aten.bucketize.Tensor": bucketize,
     "aten.searchsorted.Tensor": searchsorted,
     "aten.searchsorted.Scalar": searchsorted,
+    "aten.histc.default": histc,
     "aten.masked_scatter.default": masked_scatter,
     "aten.embedding_bag.padding_idx": embedding_bag,
     "aten._embedding_bag.default": embedding_bag,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.base.dtypes import boolean
+from pliant.base.dtypes import boolean, i64
 from pliant.frontend.torch.context import Context, Table, constant
+from pliant.frontend.torch.lower_index import rank_among
 from pliant.frontend.torch.lower_reduce import vector_norm
 from pliant.graph.function import Value
 
@@ -129,12 +130,34 @@ def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) 
     return vector_norm(ctx, ctx.call("sub", left, right), p, -1)
 
 
+def of_groups(
+    ctx: Context, a: Value, b: Value, ends: Value | None = None, bias: Value | None = None,
+    out_dtype: Any = None,
+) -> Any:  # fmt: skip
+    """Rows of `a` in groups, of which `ends` says where they end, each times a matrix of `b`; 0
+    behind the last group."""
+    if ends is None and (len(a.shape), len(b.shape)) == (3, 3):
+        return matmul(ctx, a, b)
+    if ends is None or (len(a.shape), len(b.shape)) != (2, 3) or bias is not None:
+        raise ctx.unsupported("groups of other than rows of a matrix, or with a bias")
+    rows, count = a.shape[0], b.shape[0]
+    at = ctx.call("iota", size=rows, start=0, step=1, dtype=i64)
+    group = rank_among(ctx, ctx.indices(ends), at, True, i64)
+    last = ctx.tensor(count - 1, i64)
+    product = ctx.call("matmul_of_groups", a, b, ctx.call("min", group, last))
+    beyond = ctx.call("unsqueeze", ctx.call("gt", group, last), axes=(1,))
+    kept = ctx.call("where", beyond, ctx.tensor(0, product.dtype), product)
+    return ctx.cast(kept, ctx.out_dtype())
+
+
 MATMUL: Final[Table] = {
     "aten.linear.default": linear,
     "aten.bilinear.default": bilinear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
     "aten.bmm.default": matmul,
+    "aten._grouped_mm.default": of_groups,
+    "transformers.grouped_mm_fallback.default": of_groups,
     "aten.mv.default": matmul,
     "aten.dot.default": matmul,
     "aten.vdot.default": matmul,
