@@ -243,7 +243,7 @@ def bucketize(
 
 
 def histc(ctx: Context, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) -> Any:
-    """How many elements lie in each of `bins` bins of the same width between `low` and `high`, which
+    """How many elements lie in each of `bins` bins of one width between `low` and `high`, which
     belongs to the last; between the least and the greatest element where both are the same."""
     low, high = (float(constant(v, "a limit of histc")) for v in (low, high))
     if low > high or not (math.isfinite(low) and math.isfinite(high)):
