@@ -119,6 +119,63 @@ def test_a_band() -> None:
     check(near, lambda *n: operands(*n, shared=3), sizes=(*FEW, (1, 200, 300)))
 
 
+PLACES: dict[str, Callable[[torch.Tensor, torch.Tensor, int, int], torch.Tensor]] = {
+    "before": lambda i, j, s, t: j <= i,
+    "long before": lambda i, j, s, t: j <= i - 5,
+    "of the last": lambda i, j, s, t: j <= i + t - s,
+    "behind": lambda i, j, s, t: j >= i,
+    "window": lambda i, j, s, t: (j <= i) & (i - j < 40),
+    "near": lambda i, j, s, t: (i - j).abs() <= 17,
+    "near or first": lambda i, j, s, t: ((i - j).abs() <= 17) | (j < 4),
+    "far": lambda i, j, s, t: (i - j).abs() > 17,
+    "steep": lambda i, j, s, t: (j <= 2 * i) & (3 * j >= i),
+    "blocks": lambda i, j, s, t: j // 64 <= i // 64,
+}
+MASKED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "chosen": lambda x, m: torch.softmax(torch.where(m, x, -torch.inf), -1),
+    "filled": lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+    "added": lambda x, m: torch.softmax(x + torch.where(m, 0.0, -torch.inf), -1),
+    "scaled": lambda x, m: torch.softmax(torch.where(m, x, -torch.inf) * 0.25, -1),
+    "a number": lambda x, m: torch.softmax(torch.where(m, x, -1e9), -1),
+}
+FAR = [*SIZES, (1, 400, 300), (1, 70, 900)]
+
+
+def masked(place: str, how: str) -> Callable[..., torch.Tensor]:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s, t = q.shape[2], k.shape[2]
+        m = PLACES[place](torch.arange(s)[:, None], torch.arange(t)[None], s, t)
+        return MASKED[how](q @ k.transpose(-1, -2), m) @ v
+
+    return attention
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_masks_by_place(place: str) -> None:
+    """Rows that are masked wholly are NaN, keys that no row of a block sees are left out."""
+    check(masked(place, "chosen"), operands, sizes=FAR)
+
+
+@pytest.mark.parametrize("how", MASKED)
+def test_ways_to_mask(how: str) -> None:
+    check(masked("window", how), operands, sizes=FAR)
+    check(masked("window", how), operands, sizes=FAR[-2:], precision="bf16", tolerance=0.06)
+
+
+@pytest.mark.parametrize("how", ["chosen", "filled", "added", "scaled"])
+@pytest.mark.parametrize("place", ["before", "near"])
+def test_keys_that_a_mask_hides_are_left_out(how: str, place: str) -> None:
+    """Otherwise a NaN there would be seen: 0 times NaN is one."""
+    f = check(masked(place, how), operands, sizes=())
+    q, k, v = operands(1, 900, 900)
+    for key in (0, 899):
+        hidden = v.clone()
+        hidden[:, :, key] = torch.nan
+        rows = f(q, k, hidden).isnan().all(-1)[0, 0]
+        assert rows[key]
+        assert rows[899 - key] == (place == "before" and key == 0)
+
+
 def test_expressions_of_indices() -> None:
     def alibi(q: Any, k: Any, v: Any) -> Any:
         i = torch.arange(q.shape[2])[:, None]

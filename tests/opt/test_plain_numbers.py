@@ -35,7 +35,8 @@ def scalars_left(module: nn.Module, x: torch.Tensor) -> list[float]:
     [
         (6.0, True), (-0.5, True), (0.0, True), (1 / 64, True), (1024.0, True),
         (-0.0, False), (1 / 128, False), (0.1, False), (1025.0, False),
-        (float("inf"), False), (float("nan"), False),
+        (float("inf"), True), (float("-inf"), True), (float("nan"), False),
+        (-1e9, True), (1e4, True), (-1.5e9, False), (torch.finfo(torch.float32).min, True),
     ],
 )  # fmt: skip
 def test_which_are_plain(number, plain):

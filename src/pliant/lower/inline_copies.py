@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, substitute
+from pliant.base.dtypes import i64
+from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, Unary, substitute
 from pliant.ir.node import Node, transform
+from pliant.ir.simplify import simplify
 from pliant.ir.tensor import Compute, own_nodes, sources
 from pliant.lower.access import cost_of, is_copy
 from pliant.lower.conditions import always
@@ -150,6 +152,10 @@ def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
     def visit(node: Node) -> Node:
         if isinstance(node, Index):
             return node if node.int_ in bare else Index(local.simplify(node.int_))
+        if isinstance(node, Binary) and node.dtype is i64:
+            return simplify(node)  # of what were values, which may be indices now
+        if isinstance(node, Binary) and node.op in ("lt", "le"):
+            return _without_distance(node)
         if isinstance(node, Select):
             verdict = always(node.cond, local)
             if verdict is not None:
@@ -158,6 +164,17 @@ def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
 
     body = transform(tensor.body, visit)
     return tensor if body is tensor.body else tensor.replace(body=body)
+
+
+def _without_distance(node: Binary) -> Expr:
+    """A distance of places compared with a number, as comparisons of places."""
+    op, a, b = node.op, node.a, node.b
+    match a, b:
+        case Unary("abs", Index() as x), Index(most):
+            return Binary("and", Binary(op, x, b), Binary(op, Index(-most), x))
+        case Index(least), Unary("abs", Index() as x):
+            return Binary("or", Binary(op, a, x), Binary(op, x, Index(-least)))
+    return node
 
 
 def _without_unit_reductions(tensor: Compute) -> Compute:

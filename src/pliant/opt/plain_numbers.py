@@ -6,18 +6,20 @@
 Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
 product with 0.5 is exact. Kernels are made anew for each number, so only those count that several
 layers are likely to share, and of many the most frequent; what was learned, or measured for a
-quantisation (a scale, a zero point of 8 bits), stays a weight.
+quantisation (a scale, a zero point of 8 bits), stays a weight. So do numbers that masks are made
+of: infinities, the extremes of a type, powers of ten.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from math import isfinite
+from math import inf
 from typing import Any, Final
 
 import numpy as np
 
+from pliant.base.dtypes import DType
 from pliant.graph.function import Binding, Function, Value
 
 LARGEST: Final = 1024  # of plain numbers
@@ -57,5 +59,13 @@ def _plain(value: Value, array: Any) -> int | float | None:
     number = float(np.asarray(array))
     if number == 0 and np.signbit(number):
         return None
-    plain = isfinite(number) and abs(number) <= LARGEST and (number * FRACTION).is_integer()
-    return number if plain else None
+    if abs(number) <= LARGEST:
+        return number if (number * FRACTION).is_integer() else None
+    return number if _of_masks(abs(number), value.dtype) else None
+
+
+def _of_masks(number: float, dtype: DType) -> bool:
+    with np.errstate(over="ignore"):
+        powers = np.asarray([10.0**k for k in range(4, 39)]).astype(dtype.numpy)
+    greatest = np.nextafter(np.asarray(inf, dtype.numpy), np.zeros((), dtype.numpy))
+    return number in (inf, float(greatest), *powers.astype(np.float64))

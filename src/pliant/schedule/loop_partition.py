@@ -49,9 +49,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from itertools import pairwise
+from math import inf
 from typing import Any
 
-from pliant.ir.expr import Expr, Select
+from pliant.ir.expr import Binary, Const, Expr, Select, Unary
 from pliant.ir.node import transform
 from pliant.loop.bounds import declare_loops, span
 from pliant.loop.rewrite import conjoin, conjuncts, copy_of, replace_at, subst
@@ -83,10 +84,29 @@ def loop_partition(p: Program, loop: str, *at: IntLike) -> Program:
             continue
         copy, _ = copy_of(target.replace(body=body), names, "_t")
         assert isinstance(copy, For)
-        body = subst(copy.body, {copy.var: var(copy.var) + first})
-        parts.append(For(copy.var, facts.simplify(end - first), body))
+        body, extent = later(copy, first, p.sizes), facts.simplify(end - first)
+        parts.append(copy.replace(extent=extent, body=body))
         made.append(LoopRef(copy.var))
     return p.with_body(replace_at(path, seq(*parts)), *made)
+
+
+def later(loop: For, first: Int, sizes: Set[str]) -> Stmt:
+    """What the loop does `first` iterations later. Where that depends on loops around, which are
+    none that a reduction over this loop runs over, it is added inside of the reduction's block."""
+
+    def visit(node: Any) -> Any:
+        if not isinstance(node, Block):
+            return node
+        bindings, body = list(node.bindings), node.body
+        for k, it in enumerate(node.iters):
+            line = bindings[k].linear(loop.var) if it.kind == "R" else None
+            if line is not None and line[0] != 0:
+                bindings[k] = bindings[k] - line[0] * first
+                body = subst(body, {it.var: var(it.var) + line[0] * first})
+        return node.replace(bindings=tuple(bindings), body=body)
+
+    body = subst(loop.body, {loop.var: var(loop.var) + first})
+    return body if first.names <= sizes else transform(body, visit)
 
 
 def check_loop_partition(p: Program, loop: str, at: Sequence[Int]) -> None:
@@ -126,8 +146,10 @@ def between(loop: For, first: Int, end: Int, facts: Facts) -> Facts:
         whole = _undivided(low, i)
         if whole is not None:
             _assume(inside, *whole)
-    for high in _sure(end, MinAtom, lambda x: facts.le(x, first)):
-        _assume(inside, i + 1, high)
+    multiple = _multiple_of(end)
+    for high in [end] if multiple is None else [end, multiple]:
+        for part in _sure(high, MinAtom, lambda x: facts.le(x, first)):
+            _assume(inside, i + 1, part)
     return inside
 
 
@@ -138,6 +160,15 @@ def _undivided(low: Int, i: Int) -> tuple[Int, Int] | None:
         if factor == 1 and isinstance(atom, DivAtom) and atom.den.is_const:
             rest, c = low - low.make({mono: 1}), atom.den.value
             return atom.num, c * (i - rest) + c - 1
+    return None
+
+
+def _multiple_of(high: Int) -> Int | None:
+    """a, where `high` is the greatest multiple of a number that is no more than a."""
+    for mono, factor in high.pairs:
+        atom = mono.atom
+        if isinstance(atom, DivAtom) and atom.den == factor and len(high.pairs) == 1:
+            return atom.num
     return None
 
 
@@ -182,7 +213,8 @@ def inner_part(p: Program, loop: str, conditions: Sequence[Expr] | None = None) 
 
 def live_part(p: Program, loop: str) -> tuple[Int, Int]:
     """Points (first, end) to partition `loop` at: before and after, a choice in it by a condition
-    that is linear in its variable is its second value throughout. 0 <= first <= end <= extent.
+    that is linear in its variable is a number throughout: its second value, unless only its first
+    is one, or minus infinity. 0 <= first <= end <= extent.
 
         for i in grid(n): select(i <= m, …)        0, min(n, max(0, m + 1))
     """
@@ -223,16 +255,34 @@ def _in_order(first: Int, end: Int, extent: Int, facts: Facts) -> tuple[Int, Int
 
 
 def _choices(root: Stmt) -> list[Expr]:
-    """The conditions by which values are chosen, each in its parts."""
+    """The conditions by which values are chosen, each in its parts: those of the first value, or,
+    where that alone is a number, or minus infinity, of the second."""
     found: dict[Expr, None] = {}
 
     def visit(node: Any) -> Any:
         if isinstance(node, Select):
-            found.update(dict.fromkeys(conjuncts(node.cond)))
+            number, other = node.a, node.b
+            masks = isinstance(number, Const) and not isinstance(other, Const)
+            masks = masks or (isinstance(number, Const) and number.value == -inf)
+            parts = _converses(node.cond) if masks else conjuncts(node.cond)
+            found.update(dict.fromkeys(parts))
         return node
 
     transform(root, visit)
     return list(found)
+
+
+def _converses(cond: Expr) -> list[Expr]:
+    """Conditions that all hold where `cond` does not: of a <= b, or of several of which one is to
+    hold, b < a."""
+    match cond:
+        case Binary("or", a, b):
+            return [*_converses(a), *_converses(b)]
+        case Binary(("lt" | "le") as op, a, b):
+            return [Binary("le" if op == "lt" else "lt", b, a)]
+        case Unary("not", a):
+            return conjuncts(a)
+    return []
 
 
 def conditions_in(root: Stmt) -> list[Expr]:
@@ -256,10 +306,22 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
     ranges = {s.var: s.extent for s in loops}
 
     def holds(cond: Expr) -> bool:
+        match cond:
+            case Binary("or", a, b):
+                return holds(a) or holds(b)
+            case Unary("not", a):
+                return fails(a)
         gap = _gap(root, cond)
         return gap is not None and always(gap)
 
     def fails(cond: Expr) -> bool:
+        match cond:
+            case Binary("and", a, b):
+                return fails(a) or fails(b)
+            case Binary("or", a, b):
+                return fails(a) and fails(b)
+            case Unary("not", a):
+                return all(map(holds, conjuncts(a)))
         gap = _gap(root, cond)
         return gap is not None and always(-1 - gap)
 

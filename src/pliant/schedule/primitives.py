@@ -25,6 +25,7 @@ from pliant.schedule.loop_partition import loop_partition
 from pliant.schedule.mark import parallel, unroll, vectorize
 from pliant.schedule.merge import merge
 from pliant.schedule.name_size import name_size
+from pliant.schedule.narrow import narrow
 from pliant.schedule.pad_block import pad_block
 from pliant.schedule.pad_einsum import pad_einsum
 from pliant.schedule.phases_apart import phases_apart
@@ -64,6 +65,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
     fn.__name__: fn
     for fn in (
         name_size,
+        narrow,
         split,
         fuse,
         transform_block_layout,

@@ -8,7 +8,7 @@ greater; what remains is bounded by intervals, or eliminated further. With i < n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from pliant.sym.atoms import (
     MinAtom,
     ModAtom,
     VarAtom,
+    atom_names,
     divide,
     without_atom,
 )
@@ -48,10 +49,11 @@ def nonneg(store: FactStore, x: Int) -> bool:
     if found is None:
         low = interval(store, x)[0]
         if (low is None or low < 0) and not contradicted(store, x):
-            # What one step shows (b - min(a, b)) must not depend on how long others take.
-            low = _Search(store, 0).bound(x, 1)
-            if low is None or low < 0:
-                low = _Search(store, 0).bound(x, MAX_DEPTH)
+            # What few steps show (b - min(a, b)) must not depend on how long others take.
+            for depth in (1, 2, MAX_DEPTH):
+                low = _Search(store, 0).bound(x, depth)
+                if low is not None and low >= 0:
+                    break
         found = store.signs[x] = low is not None and low >= 0
     return found
 
@@ -113,14 +115,21 @@ class _Search:
 
 
 def _steps(store: FactStore, x: Int) -> Iterator[_Step]:
-    # Extremes first: they are there to be undone by one of their arguments.
     atoms = dict.fromkeys(atom for mono, _ in x.pairs for atom, _ in mono.factors)
-    for atom in sorted(atoms, key=lambda atom: not isinstance(atom, MinAtom | MaxAtom)):
+    order = store.order if len(atoms) > 1 else {}
+    for atom in sorted(atoms, key=lambda atom: _by_promise(order, atom)):
         yield from _eliminations(store, x, atom)
     names = x.names
     for fact in store.nonneg:
         if not names.isdisjoint(fact.names):
             yield from _subtractions(store, x, fact)
+
+
+def _by_promise(order: Mapping[str, int], atom: Atom) -> tuple[int, int]:
+    """Extremes first: they are there to be undone by one of their arguments. Then variables, and
+    those first that were declared last: their bounds mention others, which may cancel."""
+    kind = 0 if isinstance(atom, MinAtom | MaxAtom) else 1 if isinstance(atom, VarAtom) else 2
+    return kind, -max((order.get(name, -1) for name in atom_names(atom)), default=-1)
 
 
 def _eliminations(store: FactStore, x: Int, atom: Atom) -> Iterator[_Step]:

@@ -3,7 +3,7 @@
     parallel over (batch, block of rows):
       where the rows of this block begin in the first operand
       for each panel of keys, for each tile of the block:
-        tile[rows, 32] = micro-kernel(rows, panel)           not where a mask leaves nothing of it
+        tile[rows, 32] = micro-kernel(rows, panel)
         x[block, keys] = scale, mask, … (tile)                   in the second-level cache
       for each row of the block:
         max, exponentials in place, their sum                    the passes of a row recipe
@@ -12,6 +12,9 @@
         tile[rows, 32] = micro-kernel(x, panel)
         output = epilogue(tile)                                  divided by the sums
 
+Of the keys, a block has those that a mask of minus infinity leaves to any of its rows, if what it
+leaves follows from places alone: half of them where it is causal, a band of those that are near.
+
 A block has as many tiles as leave room for its rows of x in the second-level cache, so memory grows
 with the length, not with its square.
 """
@@ -19,25 +22,26 @@ with the length, not with its square.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pliant.ir.expr import Load, loads_of
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.loop.regions import accesses
-from pliant.loop.stmt import For, statements
 from pliant.lower.canonical import LARGE, Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
 from pliant.lower.pack import Plan
 from pliant.schedule.arrange import Rows, rows_apart, rows_by_table, tile_height
+from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import live_part
-from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps
 from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+
+_Placed = tuple[Program, dict[str, tuple[str, ...]]]  # and the loops of each block
 
 TILES: Final = 8  # of a block, at most
 ROOM: Final = 1 << 17  # elements of a block between the products: half of a second-level cache
@@ -46,6 +50,14 @@ ROOM: Final = 1 << 17  # elements of a block between the products: half of a sec
 def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     """A schedule for two packed contractions, maps and reductions of rows between them, and maps
     that follow."""
+    try:
+        return _scheduled(spec, lanes, mm, hidden=False)
+    except SchedulingError:  # what a mask leaves may be too involved for a later step
+        return _scheduled(spec, lanes, mm, hidden=True)
+
+
+def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> Program:
+    """The schedule, perhaps with the keys, too, that a mask hides from a block of rows."""
     parts = _Parts(spec)
     first, last, group = parts.first, parts.last, parts.group
     p = start(spec, parts.order, intrinsics=mm.intrinsics)
@@ -80,10 +92,9 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = p.shrink_buffer(two.product)
 
     # What a block of it needs: rows of scores, which become weights in their place.
-    loops: dict[str, tuple[str, ...]] = {}
-    for name in (*reversed(parts.rows), scores):
-        p = p.compute_at(name, block)
-        loops[name] = p.made
+    names = [*reversed(parts.rows), scores]
+    placed = _placed(p, names, block)
+    p, loops = placed if hidden else _seen_only(p, placed, names, block, reduced[-1], mm.columns)
     for name in dict.fromkeys((parts.kept, parts.scores)):
         p = p.shrink_buffer(name)
     if parts.scores != parts.kept:
@@ -91,7 +102,6 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     of_scores, keys = loops[scores]
     p, upper = _tiles(p, of_scores, keys, height, mm)
     p = p.reorder(upper.panel, upper.tile, upper.row, upper.column)
-    p, upper, stored = _live(p, scores, one.product, upper)
     p = p.compute_at(first, upper.tile)
     row_of_first, _, *reduced_first = p.made
     p = p.shrink_buffer(one.product)
@@ -107,7 +117,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
     p = rows_apart(p, parts.weights, 1)
 
     # The rows of the operands, epilogues in vectors, tasks for threads, the micro-kernel.
-    for name in (*stored, *outputs):
+    for name in (scores, *outputs):
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, vector = p.made
         p = p.vectorize(vector).unroll(vectors)
@@ -128,6 +138,46 @@ def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, I
     tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)
     p = p.name_size("block_tiles", tiles)
     return p, height, height * var("block_tiles")  # whole tiles, which a name would hide
+
+
+def _seen_only(
+    p: Program,
+    placed: _Placed,
+    names: Sequence[str],
+    block: str,
+    summed: str,
+    columns: int,
+) -> _Placed:
+    """The same as `placed` for those keys only that a mask leaves to any row of a block, from the
+    beginning of a panel on, where the mask is one of minus infinity, by place."""
+    whole, loops = placed
+    row, keys = loops[names[-1]]
+    first, end = live_part(whole.reorder(keys, row), keys)
+    loop, facts = whole.loop(keys), whole.inside(whole.loop_path("narrow", keys))
+    if first == 0 and end == loop.extent:
+        return placed
+    # A row without any key is one of NaN, of which it takes a key to come.
+    if not facts.lt(first, loop.extent):
+        first = minimum(first, maximum(loop.extent - 1, 0))
+    first = first // columns * columns
+    if not facts.lt(first, end):
+        end = minimum(loop.extent, maximum(end, first + 1))
+    with suppress(SchedulingError):  # a finite mask may be the greatest of a row
+        return _placed(p.narrow(summed, first, end), names, block, (first, end))
+    return placed
+
+
+def _placed(
+    p: Program, names: Sequence[str], block: str, seen: tuple[Int, Int] | None = None
+) -> _Placed:
+    """What a block of rows needs computed in it, of all keys or of those `seen`."""
+    loops: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        p = p.compute_at(name, block)
+        loops[name] = p.made
+        if seen and any(i.kind == "R" for i in p.block(name).iters):
+            p = p.narrow(p.made[-1], *seen)
+    return p, loops
 
 
 class _Parts:
@@ -220,23 +270,6 @@ def _tiles(
     p = p.split(rows, height, tail="clip")
     tile, row = p.made
     return p, _Tiles(panel, column, tile, row)
-
-
-def _live(p: Program, scores: str, product: str, of: _Tiles) -> tuple[Program, _Tiles, list[str]]:
-    """Panels of keys for which a mask leaves none of a block's scores are a part by themselves,
-    which has no use for the product. Gives the loops over the others, and the blocks that store."""
-    first, end = live_part(p, of.panel)
-    points = [x for x in (first, end) if x not in (0, p.loop(of.panel).extent)]
-    if not points:
-        return p, of, [scores]
-    parted = p.loop_partition(of.panel, *points)
-    parts = [of.panel, *parted.made]
-    live = parts.pop(0 if first == 0 else 1)
-    if any(a.buffer.name == product for x in parts for a in accesses(parted.loop(x))):
-        return p, of, [scores]  # it was not proved
-    panel, tile, row, column = (s.var for s in statements(parted.loop(live)) if isinstance(s, For))
-    stored = [b.name for x in (live, *parts) for b in blocks_in(parted.loop(x))]
-    return parted, _Tiles(panel, column, tile, row), stored
 
 
 def _merged(p: Program, loops: Sequence[str]) -> tuple[Program, str]:
