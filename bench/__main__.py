@@ -1,12 +1,13 @@
 """The standing benchmark: whole models beside every other system, in one command.
 
     PYTHONPATH=src:. python -m bench [--rows TEXT …] [--peers NAME …] [--threads 1 2]
-        [--precision f32 bf16] [--sweep] [--runs N] [--quick] [--out FOLDER]
+        [--precision f32 bf16] [--sweep | --kernels] [--runs N] [--quick] [--out FOLDER]
 
 `x best` is how many times as long the fastest other system takes; `of ceiling` is the least time
 that the row's operations and bytes need at the machine's measured peaks, over ours. Peak memory is
 of a fresh process that loads what was built and calls it once. `--sweep` asks for 20 lengths of one
-compilation beside a compilation of ours for each of them. FOLDER gets standing.json, .md and .svg.
+compilation beside a compilation of ours for each of them, `--kernels` for models of one operator
+(`bench.kernel_models`). FOLDER gets standing.json, .md and .svg.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.kernel_models import KERNELS
 from bench.standing import AskedError, Row, build, ceilings, measure
 from bench.standing_report import markdown, means, record, svg
 from bench.systems import OURS, SYSTEMS
@@ -94,6 +96,7 @@ def main() -> int:
     add("--threads", type=int, nargs="+", default=[1, 2])
     add("--precision", nargs="+", default=["f32"], choices=list(OURS))
     add("--sweep", action="store_true", help="20 lengths of MiniLM instead of the rows")
+    add("--kernels", action="store_true", help="single operators instead of the rows")
     add("--runs", type=int, default=15, help="rounds (default 15)")
     add("--limit", type=float, default=60.0, help="seconds after which a row's rounds end")
     add("--quick", action="store_true", help=f"only {', '.join(QUICK)}; 5 rounds")
@@ -101,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.runs = min(options.runs, 5)
-    rows = [r for r in (SWEEP if options.sweep else ROWS)
+    rows = [r for r in (SWEEP if options.sweep else KERNELS if options.kernels else ROWS)
             if not options.rows or any(r.name.startswith(t) for t in options.rows)]  # fmt: skip
     busy, found, failed = contention(), [], {}
     peaks = {t: ceilings(["peaks", str(t)]) for t in options.threads}

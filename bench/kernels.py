@@ -15,27 +15,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from bench.kernel_models import Attention, Product
 from bench.timing import build, compare, contention, eager, interleave, report
-
-
-class Product(nn.Module):
-    """Both operands come with the call: packing counts."""
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return a @ b
-
-
-class Attention(nn.Module):
-    """Heads, rows, features of each of queries, keys and values."""
-
-    def __init__(self, *, causal: bool) -> None:
-        super().__init__()
-        self.causal = causal
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
 class AddOne(nn.Module):

@@ -49,9 +49,10 @@ def read_inputs(folder: Path, sizes: Sizes) -> Arrays:
 
 def case_of(model: str) -> Any:
     """The model, from its framework."""
+    from bench.kernel_models import KERNEL_MODELS
     from bench.onnx_models import ALL_MODELS
 
-    return ALL_MODELS[model]()
+    return (KERNEL_MODELS.get(model) or ALL_MODELS[model])()
 
 
 @dataclass(frozen=True)
@@ -195,9 +196,9 @@ class Torch(System):
 
 def onnx_file(model: str, folder: Path, sizes: Sizes) -> Path:
     """The ONNX file of a model: its own, or what torch exports for these sizes."""
-    from bench.onnx_models import ALL_MODELS, OnnxCase
+    from bench.onnx_models import OnnxCase
 
-    case = ALL_MODELS[model]()
+    case = case_of(model)
     if isinstance(case, OnnxCase):
         return case.path
     import torch
