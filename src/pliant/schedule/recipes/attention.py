@@ -43,7 +43,7 @@ from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 
 _Placed = tuple[Program, dict[str, tuple[str, ...]]]  # and the loops of each block
 
-TILES: Final = 8  # of a block, at most
+TILES: Final = 2  # of a block, at most: more gain nothing, and rows under a mask need more keys
 ROOM: Final = 1 << 17  # elements of a block between the products: half of a second-level cache
 
 
