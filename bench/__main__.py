@@ -95,8 +95,9 @@ def main() -> int:
         help=f"of {', '.join(SYSTEMS)}")  # fmt: skip
     add("--threads", type=int, nargs="+", default=[1, 2])
     add("--precision", nargs="+", default=["f32"], choices=list(OURS))
-    add("--sweep", action="store_true", help="20 lengths of MiniLM instead of the rows")
-    add("--kernels", action="store_true", help="single operators instead of the rows")
+    instead = parser.add_mutually_exclusive_group().add_argument
+    instead("--sweep", action="store_true", help="20 lengths of MiniLM instead of the rows")
+    instead("--kernels", action="store_true", help="single operators instead of the rows")
     add("--runs", type=int, default=15, help="rounds (default 15)")
     add("--limit", type=float, default=60.0, help="seconds after which a row's rounds end")
     add("--quick", action="store_true", help=f"only {', '.join(QUICK)}; 5 rounds")

@@ -1,5 +1,5 @@
-"""Models of one operator, for `python -m bench --kernels`: products of the shapes of BERT, ViT and
-ResNet-50, its convolutions, attention.
+"""Models of one operator, for `python -m bench --kernels`: products of two square matrices,
+products with weights of the shapes of BERT, ViT and MiniLM, convolutions of ResNet-50, attention.
 
 Operands that a model would have as weights are weights, so that every system packs them as it
 likes before. Convolutions take and give pictures channels last, as layers inside a network do where

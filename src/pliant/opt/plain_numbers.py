@@ -6,8 +6,8 @@
 Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
 product with 0.5 is exact. Kernels are made anew for each number, so only those count that several
 layers are likely to share, and of many the most frequent; what was learned, or measured for a
-quantisation (a scale, a zero point of 8 bits), stays a weight. So do numbers that masks are made
-of: infinities, the extremes of a type, powers of ten.
+quantisation (a scale, a zero point of 8 bits), stays a weight. What masks are made of is
+plain, too: infinities, the extremes of a type, powers of ten.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def _plain(value: Value, array: Any) -> int | float | None:
 
 
 def _of_masks(number: float, dtype: DType) -> bool:
+    """Whether a number above LARGEST is an infinity, the type's greatest, or a power of ten."""
     with np.errstate(over="ignore"):
         powers = np.asarray([10.0**k for k in range(4, 39)]).astype(dtype.numpy)
     greatest = np.nextafter(np.asarray(inf, dtype.numpy), np.zeros((), dtype.numpy))

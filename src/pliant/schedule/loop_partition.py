@@ -84,8 +84,8 @@ def loop_partition(p: Program, loop: str, *at: IntLike) -> Program:
             continue
         copy, _ = copy_of(target.replace(body=body), names, "_t")
         assert isinstance(copy, For)
-        body, extent = later(copy, first, p.sizes), facts.simplify(end - first)
-        parts.append(copy.replace(extent=extent, body=body))
+        body = later(copy, first, p.sizes)
+        parts.append(For(copy.var, facts.simplify(end - first), body))
         made.append(LoopRef(copy.var))
     return p.with_body(replace_at(path, seq(*parts)), *made)
 
@@ -165,10 +165,9 @@ def _undivided(low: Int, i: Int) -> tuple[Int, Int] | None:
 
 def _multiple_of(high: Int) -> Int | None:
     """a, where `high` is the greatest multiple of a number that is no more than a."""
-    for mono, factor in high.pairs:
-        atom = mono.atom
-        if isinstance(atom, DivAtom) and atom.den == factor and len(high.pairs) == 1:
-            return atom.num
+    match high.pairs:
+        case ((mono, factor),) if isinstance(mono.atom, DivAtom) and mono.atom.den == factor:
+            return mono.atom.num
     return None
 
 
@@ -261,11 +260,9 @@ def _choices(root: Stmt) -> list[Expr]:
 
     def visit(node: Any) -> Any:
         if isinstance(node, Select):
-            number, other = node.a, node.b
-            masks = isinstance(number, Const) and not isinstance(other, Const)
-            masks = masks or (isinstance(number, Const) and number.value == -inf)
-            parts = _converses(node.cond) if masks else conjuncts(node.cond)
-            found.update(dict.fromkeys(parts))
+            a, b = node.a, node.b
+            hidden = isinstance(a, Const) and (a.value == -inf or not isinstance(b, Const))
+            found.update(dict.fromkeys(_converses(node.cond) if hidden else conjuncts(node.cond)))
         return node
 
     transform(root, visit)
