@@ -103,3 +103,45 @@ def test_rows_of_parameters_are_copied() -> None:
     assert "rows gathered" in f.explain()
     f = pliant.compile(nn.Linear(1008, 17), (torch.randn(8, 1008),), target="x86-64-avx512")
     assert "rows read in place" in f.explain()
+
+
+class Product(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a @ b).relu()
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_rows_as_long_as_a_call_says(precision: str | None) -> None:
+    dims = {"a": {0: "m", 1: "k"}, "b": {0: "k", 1: "n"}}
+    example = torch.randn(8, 24), torch.randn(24, 40)
+    f = pliant.compile(Product(), example, dynamic_shapes=dims, precision=precision)
+    rtol, atol = (1e-4, 1e-4) if precision is None else (3e-2, 1.0)
+    for k in (0, 1, 1023, 1024, 1025, 2048, 4096):
+        for m, n in ((0, 5), (1, 1), (14, 33), (113, 70)):
+            generator = torch.Generator().manual_seed(k + m)
+            a, b = (torch.randn(s, generator=generator) for s in ((m, k), (k, n)))
+            torch.testing.assert_close(f(a, b), (a @ b).relu(), rtol=rtol, atol=atol)
+    assert f.stats()["compiles"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_kernel_for_either_length_of_rows(dtype: torch.dtype) -> None:
+    """The guard is in bytes; where the rows are known to collide, or not to, there is none."""
+    example = torch.randn(8, 2048, dtype=dtype), torch.randn(2048, 40, dtype=dtype)
+    dims = {"a": {0: "m", 1: "k"}, "b": {0: "k"}}
+    lengths = 4096 // dtype.itemsize
+
+    def told(**known: int) -> str:
+        f = pliant.compile(
+            Product(), example, dynamic_shapes=dims, target="x86-64-avx512",
+            dims={"k": pliant.Dim(**known)},
+        )  # fmt: skip
+        return f.explain()
+
+    either = told()
+    assert "rows read in place" in either and "rows gathered" in either
+    assert f"where {dtype.itemsize}*(k%{lengths}) is 0: k_contraction_" in either
+    known = told(multiple=lengths)
+    assert "rows gathered" in known and "rows read in place" not in known
+    f = pliant.compile(Product(), example, dynamic_shapes=dims, target="x86-64-avx2")
+    assert "rows gathered" not in f.explain()  # its tiles have fewer rows than a set has lines

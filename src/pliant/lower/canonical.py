@@ -80,14 +80,25 @@ class Spec:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A kernel of the same parameters and meaning, which is faster where `guard`, of the symbols of
+    the model, is 0."""
+
+    guard: Int
+    spec: Spec
+
+
+@dataclass(frozen=True)
 class Launch:
-    """A kernel in a function: what to pass for its parameters."""
+    """A kernel in a function: what to pass for its parameters. `spec` serves every call; of the
+    `variants` the first whose guard holds is taken instead."""
 
     spec: Spec
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sizes: tuple[Int, ...]
     stages: tuple[str, ...]
+    variants: tuple[Variant, ...] = ()
 
 
 def outline(
@@ -138,7 +149,7 @@ def outline(
     canon = {names[n]: _rename_tensor(t, renamed, sizes) for n, t in tensors.items()}
     for name, plan in own.items():
         a_side, panels = _rename_expr(plan.a_side, renamed, sizes), plan.packed
-        own[name] = replace(plan, a_side=a_side, packed=names[panels])
+        own[name] = replace(plan, a_side=a_side, packed=names[panels], collide=None)
         renamed[panels], canon[names[name]] = _repacked(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
@@ -154,8 +165,19 @@ def outline(
     )  # fmt: skip
     return Launch(
         spec, tuple(externals), group.outputs, tuple(sizes.values()),
-        tuple(m.name for m in group.members),
+        tuple(m.name for m in group.members), _variants(spec, group, plans),
     )  # fmt: skip
+
+
+def _variants(spec: Spec, group: Group, plans: dict[str, Plan]) -> tuple[Variant, ...]:
+    """Of a product, the kernel for rows that push one another out of the cache."""
+    if group.kind != "contraction":
+        return ()
+    collide = next(plans[m.name].collide for m in group.members if m.name in plans)
+    if collide is None:
+        return ()
+    gathered = tuple([(n, replace(plan, gather=True)) for n, plan in spec.plans])
+    return (Variant(collide, replace(spec, plans=gathered)),)
 
 
 def _is_large(group: Group) -> bool:

@@ -59,12 +59,16 @@ def _summary(
 
 
 def _launches(main: Lowered, recipe: Callable[[Spec], str]) -> Iterator[str]:
+    symbols = {spec: name for name, spec in main.kernels.items()}
     for k, ((symbol, launch), group) in enumerate(zip(main.launches, main.groups, strict=True)):
         ops = " ".join(dict.fromkeys(m.op for m in group.members))
         yield f"{k:4d} {symbol} [{_how(launch.spec, recipe)}] {ops}"
         yield "       -> " + ", ".join(
             f"{n}[{', '.join(map(str, main.types[n].dims))}]" for n in launch.outputs
         )
+        for v in launch.variants:
+            how = _how(v.spec, recipe)
+            yield f"       where {v.guard} is 0: {symbols[v.spec]} [{how}]"
         if group.obstacle:
             yield f"       not in {group.after}: {group.obstacle}"
         for span in dict.fromkeys(str(s) for m in group.members for s in m.spans):

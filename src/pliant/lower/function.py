@@ -46,8 +46,8 @@ Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A function ready for code: its host program, the kernels it launches (by symbol), and the
-    values that its weight table holds, in order."""
+    """A function ready for code: its host program, the kernels it launches (by symbol; with those
+    that a launch may take instead), and the values that its weight table holds, in order."""
 
     host: Function
     kernels: dict[str, Spec]
@@ -201,28 +201,29 @@ def _lower_part(
     gaps: dict[str, Gap], plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
     constant_extents: bool, numerics: str, narrow: bool,
 ) -> Lowered:  # fmt: skip
-    kernels: dict[str, Spec] = {}
-    symbols: dict[Spec, str] = {}
-    launches: list[tuple[str, Launch]] = []
-    for g in groups:
-        launch = outline(
+    launches = [
+        outline(
             g, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
             flushes=narrow,
-        )  # fmt: skip
-        symbol = symbols.get(launch.spec)
-        if symbol is None:
-            symbol = symbols[launch.spec] = kernel_symbol(launch.spec)
-            kernels[symbol] = launch.spec
-        launches.append((symbol, launch))
+        )
+        for g in groups
+    ]  # fmt: skip
+    specs = (spec for x in launches for spec in (x.spec, *(v.spec for v in x.variants)))
+    symbols = {spec: kernel_symbol(spec) for spec in dict.fromkeys(specs)}
     sizes = {
         name: room_of(s.types[name].dims, orders[name], gaps.get(name)) * s.types[name].dtype.bytes
-        for _, launch in launches
+        for launch in launches
         for name in launch.outputs
         if name not in results
     }
-    memory = plan_memory([launch for _, launch in launches], sizes, s.facts)
-    host = host_function(function, launches, s.types, weights, results, memory)
-    return Lowered(host, kernels, tuple(launches), tuple(weights), s.types, memory, tuple(groups))
+    memory = plan_memory(launches, sizes, s.facts)
+    symbol = symbols.__getitem__
+    host = host_function(function, launches, symbol, s.types, weights, results, memory)
+    return Lowered(
+        host, {name: spec for spec, name in symbols.items()},
+        tuple([(symbol(x.spec), x) for x in launches]), tuple(weights), s.types, memory,
+        tuple(groups),
+    )  # fmt: skip
 
 
 def kernel_symbol(spec: Spec) -> str:

@@ -4,6 +4,7 @@ A tile's rows are read together: a step over all of them reads a line of each. W
 multiples of 4096 bytes after one another, all those lines lie in one set of the cache, and it holds
 fewer than a tile has rows (of 1,024 or 3,072 channels in f32, say). An intermediate value then gets
 a gap of one line after each row. Of others, which must be compact, a block of rows is copied first.
+Where rows are as long as a call says, there is a kernel for either case (`canonical.Variant`).
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
 
 
-def rows_collide(c: Contraction, kind: Factors, strides: Strides, facts: Facts) -> bool:
-    """Whether the rows of a tile do. (Windows are left as they are: copied together they would
-    take many times their space.)"""
+def rows_collide(c: Contraction, kind: Factors, strides: Strides, facts: Facts) -> Int | None:
+    """What must be 0 when the kernel is called for the rows of a tile to do so; None where they
+    never do. (Windows are left as they are: copied together they would take many times their
+    space.)"""
     if not kind.apart or len(c.k) > 1 or not c.m:
-        return False
+        return None
     step = step_along(c.a, c.m[-1], strides(c.a.source), facts)
-    apart = None if step is None else step * c.a.source.dtype.bytes
-    return apart is not None and apart.is_const and apart != 0 and apart.value % kind.apart == 0
+    if step is None or step == 0:
+        return None
+    rest = facts.simplify(step * c.a.source.dtype.bytes % kind.apart)
+    return None if rest.is_const and rest != 0 else rest
 
 
 def gap_for(

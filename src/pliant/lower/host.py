@@ -5,6 +5,7 @@
         check(x_shape[2] == 384, "x: dim 2 must be 384, got {0}")
         with output(0, f32[batch, seq]) as y, arena(4 * batch * seq * 384) as memory:
             k_1f3a(x, w3, memory[0], batch * seq, 384)
+            if seq % 1024 == 0: k_77b0(…) else: k_90c2(…)
             …
 
 It is a loop program like any other, compiled with the kernels.
@@ -12,7 +13,7 @@ It is a loop program like any other, compiled with the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pliant.base.dtypes import i64, u8
 from pliant.base.errors import InvalidModelError
@@ -29,6 +30,7 @@ from pliant.loop.stmt import (
     BufferRef,
     Check,
     Function,
+    If,
     Invoke,
     Let,
     Stmt,
@@ -36,7 +38,7 @@ from pliant.loop.stmt import (
     compact_strides,
     seq,
 )  # fmt: skip
-from pliant.lower.canonical import Launch
+from pliant.lower.canonical import Launch, Spec
 from pliant.lower.guards import guards
 from pliant.lower.memory import MemoryPlan
 from pliant.lower.pack import product
@@ -46,23 +48,25 @@ from pliant.sym.facts import Facts
 
 def host_function(
     graph: GraphFunction,
-    launches: Sequence[tuple[str, Launch]],
+    launches: Sequence[Launch],
+    symbol: Callable[[Spec], str],
     types: Mapping[str, Input],
     weights: Sequence[str],
     results: Sequence[str],
     memory: MemoryPlan,
 ) -> Function:
-    """`launches` are (kernel symbol, launch); `weights` the names of the weight table's entries."""
-    host = _Host(graph, types, weights, results, memory)
+    """`symbol` names a kernel; `weights` are the names of the weight table's entries."""
+    host = _Host(graph, symbol, types, weights, results, memory)
     return host.build(launches)
 
 
 class _Host:
     def __init__(
-        self, graph: GraphFunction, types: Mapping[str, Input], weights: Sequence[str],
-        results: Sequence[str], memory: MemoryPlan,
+        self, graph: GraphFunction, symbol: Callable[[Spec], str], types: Mapping[str, Input],
+        weights: Sequence[str], results: Sequence[str], memory: MemoryPlan,
     ) -> None:  # fmt: skip
-        self.graph, self.types, self.memory, self.results = graph, types, memory, results
+        self.graph, self.symbol = graph, symbol
+        self.types, self.memory, self.results = types, memory, results
         self.taken = {*types, *(name for name, _ in graph.dims), *(n for n, _ in memory.steps)}
         self.arena = buffer(self._fresh("memory"), (memory.total,), u8, scope="arena")
         self.buffers: dict[str, Buffer] = {}
@@ -82,8 +86,8 @@ class _Host:
             self.buffers[name] = b
             self.outputs.append(b)
 
-    def build(self, launches: Sequence[tuple[str, Launch]]) -> Function:
-        calls = seq(*(self._call(symbol, launch) for symbol, launch in launches))
+    def build(self, launches: Sequence[Launch]) -> Function:
+        calls = seq(*map(self._call, launches))
         body: Stmt = calls
         if self.memory.offsets:
             body = Alloc(self.arena, body)
@@ -91,13 +95,19 @@ class _Host:
             body = Let(Var(name, i64), Index(size), body)
         for b in reversed(self.outputs):
             body = Alloc(b, body)
-        body = self._prologue(body, [s for _, launch in launches for s in launch.sizes])
+        sizes = [s for launch in launches for s in launch.sizes]
+        sizes += [v.guard for launch in launches for v in launch.variants]
+        body = self._prologue(body, sizes)
         return Function(self.graph.name, (*self.params, *self.shapes), (), body, (HOST_NOTE,))
 
-    def _call(self, symbol: str, launch: Launch) -> Stmt:
-        args: list[Node] = [self._ref(n) for n in (*launch.inputs, *launch.outputs)]
-        args += [Index(s) for s in launch.sizes]
-        return Invoke(symbol, tuple(args))
+    def _call(self, launch: Launch) -> Stmt:
+        refs = (self._ref(n) for n in (*launch.inputs, *launch.outputs))
+        args: tuple[Node, ...] = (*refs, *map(Index, launch.sizes))
+        call: Stmt = Invoke(self.symbol(launch.spec), args)
+        for v in reversed(launch.variants):
+            holds = Binary("eq", Index(v.guard), Index(as_int(0)))
+            call = If(holds, Invoke(self.symbol(v.spec), args), call)
+        return call
 
     def _ref(self, name: str) -> BufferRef:
         if name in self.memory.offsets:

@@ -61,7 +61,8 @@ class Plan:
     """How a packed contraction is run.
 
     `positions` then `inner` are the reduction axes in the order of the panel's rows. With `gather`
-    the first operand is evaluated into a dense tile; else it is read in place, row by row.
+    the first operand is evaluated into a dense tile; else it is read in place, row by row. Where
+    `collide` is 0 in a call, it had better be a tile there, too.
     A word of the panel holds `group` neighbours of k; factors are converted to `sums` first.
     """
 
@@ -75,6 +76,7 @@ class Plan:
     gather: bool
     group: int = 1
     sums: DType = f32
+    collide: Int | None = None
 
     def groups(self, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Which axes, by other `names`, run as which iterators of `contraction.tile_product`."""
@@ -160,7 +162,10 @@ def pack_contractions(
             width = columns
             if c.b.source.name in constants:
                 width, plan = _fitted(tensor, c, kind, plan, columns)
-            if not plan.gather and rows_collide(c, kind, strides, s.facts):
+            collide = None if plan.gather else rows_collide(c, kind, strides, s.facts)
+            if collide is not None and not collide.is_const:
+                plan = replace(plan, collide=collide)
+            elif collide is not None:
                 (depth,) = (a.extent for a in tensor.reduce_axes if a.var == plan.inner)
                 gap = gap_for(c, depth, s, orders, {*compact, *gaps})
                 if gap is None:
@@ -215,7 +220,8 @@ def _fitted(
 def plan_notes(plan: Plan) -> tuple[tuple[str, Any], ...]:
     """What is decided, beside what the rewritten contraction says itself."""
     axes = (plan.batch, plan.m, plan.n, plan.positions, plan.inner)
-    return ("plan", axes), ("gather", plan.gather), ("group", plan.group)
+    notes = ("plan", axes), ("gather", plan.gather), ("group", plan.group)
+    return notes if plan.collide is None else (*notes, ("collide", plan.collide))
 
 
 def _plan_before(tensor: Compute, stage: Stage) -> Plan:
@@ -229,7 +235,10 @@ def _plan_before(tensor: Compute, stage: Stage) -> Plan:
     assert isinstance(b_side, Load)
     batch, m, n, positions, inner = stage.note("plan")
     packed, gather, group = b_side.source.name, stage.note("gather"), stage.note("group")
-    return Plan(batch, m, n, positions, inner, a_side, packed, gather, group, tensor.dtype)
+    return Plan(
+        batch, m, n, positions, inner, a_side, packed, gather, group, tensor.dtype,
+        stage.note("collide"),
+    )  # fmt: skip
 
 
 def inline_into_packs(s: Stages) -> None:
