@@ -23,7 +23,8 @@ def conv(channels: int = 32, outputs: int = 32, size: int = 3, **more: Any) -> n
 def by_patches(
     model: nn.Module, *shape: int, dims: Any = None, dynamic: Any = None,
     precision: str | None = None,
-) -> bool:  # fmt: skip
+) -> int:  # fmt: skip
+    """How far apart patches are; 0 where there are none."""
     example = (torch.zeros(shape),)
     imported = import_model(Request(model, example, None, dynamic, dims), OPERATORS)
     steps = steps_for(precision, ())
@@ -33,7 +34,8 @@ def by_patches(
     assert ("conv" in found) != ("winograd_results" in found)
     ((weight, _), *_) = imported.function.weights
     assert len(stay) == ("conv" in found and weight.shape[-1] == 3)
-    return "conv" not in found
+    apart = [dict(b.attrs)["step"] for b in function.bindings if b.op == "winograd_patches"]
+    return sum(apart)
 
 
 def test_where() -> None:
@@ -54,19 +56,21 @@ def test_where() -> None:
 
 
 def test_sizes_of_images() -> None:
-    """Not of too few patches; several images have more."""
-    assert not by_patches(conv(), 1, 32, 12, 12)
-    assert by_patches(conv(), 2, 32, 12, 12)
+    """Not of too few patches; several images have more, and smaller steps make more."""
+    assert by_patches(conv(), 1, 32, 13, 13) == 4
+    assert by_patches(conv(), 1, 32, 12, 12) == by_patches(conv(), 1, 32, 7, 7) == 2
+    assert not by_patches(conv(channels=15), 1, 15, 12, 12)  # the transforms cost more there
+    assert not by_patches(conv(), 1, 32, 6, 6)
+    assert by_patches(conv(), 2, 32, 12, 12) == 4
     assert by_patches(conv(), 1, 32, 160, 160)
     assert by_patches(conv(), 1, 32, 1080, 1920)
     size = {2: "h", 3: "h"}
     assert by_patches(conv(), 1, 32, 20, 20, dynamic=(size,))
-    assert not by_patches(conv(), 1, 32, 9, 9, dynamic=(size,), dims={"h": pliant.Dim(max=12)})
-    assert not by_patches(
-        conv(), 1, 32, 30, 30, dynamic=(size,), dims={"h": pliant.Dim(likely=(9,))}
-    )
+    for known, step in ({"max": 12}, 2), ({"max": 6}, 0), ({"likely": (9,)}, 2), ({}, 4):
+        dims = {"h": pliant.Dim(**known)}
+        assert by_patches(conv(), 1, 32, 5, 5, dynamic=(size,), dims=dims) == step
     several = {"n": pliant.Dim(min=2)}
-    assert by_patches(conv(), 2, 32, 12, 12, dynamic=({0: "n"},), dims=several)
+    assert by_patches(conv(), 2, 32, 12, 12, dynamic=({0: "n"},), dims=several) == 4
 
 
 def test_memory_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +129,23 @@ def test_every_size(padding: Any, precision: str | None, most: float) -> None:
     assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 32), (40, 24)])
+def test_small_images(channels: int, outputs: int) -> None:
+    """Steps of two, at images of one size, of which everything is known, and of any."""
+    model = Between(1, channels, outputs).eval()
+    exact = Between(1, channels, outputs).double().eval()
+    any_size = pliant.compile(
+        model, (torch.rand(1, 3, 7, 7),), dynamic_shapes=({2: "h", 3: "w"},),
+        dims={"h": pliant.Dim(max=12), "w": pliant.Dim(max=12)},
+    )  # fmt: skip
+    for h, w in ((7, 7), (8, 9), (12, 11)):
+        x = torch.randn(1, 3, h, w)
+        expected = exact(x.double()).detach()
+        for f in (any_size, pliant.compile(model, (x,))):
+            assert f.explain().count("winograd_products") == 2
+            assert torch.dist(f(x).double(), expected) <= 2e-6 * torch.linalg.norm(expected)
+
+
 def test_threads_agree() -> None:
     model, x = Between(1).eval(), torch.randn(2, 3, 40, 40)
     one, two = (pliant.compile(model, (x,), threads=n) for n in (1, 2))
@@ -144,8 +165,8 @@ def test_only_where_numerics_are_fast() -> None:
 
 
 def test_of_which_type() -> None:
-    assert steps_for(None, {"avx2"}) == (4, f32)
-    assert steps_for("bf16", {"avx512bf16"}) == steps_for("bf16", ()) == (2, bf16)
+    assert steps_for(None, {"avx2"}) == ((4, 2), f32)
+    assert steps_for("bf16", {"avx512bf16"}) == steps_for("bf16", ()) == ((2,), bf16)
     assert steps_for("bf16", {"amx-int8", "amx-bf16"}) is None  # products take no time there
     assert steps_for("int8", {"avx512vnni"}) is None
 

@@ -3,18 +3,18 @@
     y = conv(x, w, b)     ->     m = winograd_products(winograd_patches(x), winograd_filters(w))
                                  y = winograd_results(m) + b
 
-A quarter of the products; of bf16, where larger steps would lose too much, a little less than half
-of them, with less than twice the error. V and M are some times as large as x and y, but for small
-images they are never stored (`lower.patches`); filters, which are made when the model is compiled,
-are 36/9 or 16/9 of what they were. So images are not so small that products would wait for filters,
-and what these take more in all is bounded, first come, first served, as a model's first images are
-its largest. Rounding errors are larger, and what is not finite spreads to all results of its patch,
-so this is for numerics "fast" only.
+A quarter of the products; by steps of two a little less than half of them, for images of few
+patches, and of bf16, where larger steps would lose too much, with less than twice the error. V and
+M are some times as large as x and y, but for small images they are never stored (`lower.patches`);
+filters, which are made when the model is compiled, are 36/9 or 16/9 of what they were. So images
+are not so small that products would wait for filters, and what these take more in all is bounded,
+first come, first served, as a model's first images are its largest. Rounding errors are larger, and
+what is not finite spreads to all results of its patch, so this is for numerics "fast" only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from math import prod
 from typing import Final
 
@@ -28,32 +28,34 @@ from pliant.ir.expr import Index, Load
 from pliant.ir.mapping import SIDE, likely_value
 from pliant.ir.rewrite import NoMatch
 from pliant.ir.tensor import Compute, Input, own_nodes, producers
-from pliant.ops.winograd import FILTERINGS, Filtering
+from pliant.ops.winograd import FILTERINGS
 from pliant.opt.narrowing import placeholders
-from pliant.sym.expr import ceildiv, var
+from pliant.sym.expr import as_int, ceildiv, var
 from pliant.sym.facts import Facts
 
-# Channels of the image, and of results: with fewer, the transforms cost what they save.
-LEAST: Final = {f32: (8, 4), bf16: (16, 16)}
+# Channels of the image, and of results, by steps: with fewer, the transforms cost what they save.
+LEAST: Final = {4: (8, 4), 2: (16, 16)}
 FEWEST: Final = 16  # with fewer, filters come too slowly from memory
 MORE: Final = (1 << 26, 1 << 28)  # bytes of all filters: half of a model's weights, within these
 
 
-def steps_for(precision: str | None, features: Collection[str]) -> tuple[int, DType] | None:
-    """How far apart patches are, and of which type the factors of their products, on a target with
-    these features; None where products are faster than what would be around them."""
+def steps_for(
+    precision: str | None, features: Collection[str]
+) -> tuple[tuple[int, ...], DType] | None:
+    """How far apart patches may be, the best first, and of which type the factors of their products
+    are, on a target with these features; None where products are faster than what would be around
+    them."""
     if precision is None:
-        return 4, f32
-    return (2, bf16) if precision == "bf16" and "amx-bf16" not in features else None
+        return (4, 2), f32
+    return ((2,), bf16) if precision == "bf16" and "amx-bf16" not in features else None
 
 
 def winograd(
-    function: Function, operators: Operators, step: int = 4, factor: DType = f32
+    function: Function, operators: Operators, steps: Sequence[int] = (4, 2), factor: DType = f32
 ) -> tuple[Function, tuple[str, ...]]:
-    """The function with such convolutions by patches `step` apart, whose products will have this
-    type of factors, and why 3 x 3 convolutions stay that do, a reason for each. Parameters,
-    results and their types stay."""
-    f = FILTERINGS[step]
+    """The function with such convolutions by patches that are apart by the first of `steps` that
+    pays, whose products will have this type of factors, and why 3 x 3 convolutions stay that do, a
+    reason for each. Parameters, results and their types stay."""
     constants = constant_values(function)
     ends = _ends(function, operators)
     weights = sum(_bytes(v) for v, _ in function.weights)
@@ -64,16 +66,17 @@ def winograd(
         root = match.root
         if root.args[0].dtype is not f32 or tuple(root.args[1].shape[2:]) != (3, 3):
             return NoMatch("it is no convolution of f32 with 3 x 3 filters")
-        reason = _why_not(root, builder.facts, f, LEAST[factor])
-        if not reason and root.args[1].name not in constants:
-            reason = "its filters are no constants"
-        if not reason:
-            more = prod(n.value for n in root.args[1].shape[:2]) * (f.patch**2 - 9) * factor.bytes
-            if more > left[0]:
-                reason = "filters of other convolutions take as much memory as they may"
-        if reason:
-            stay[root.outputs[0].name] = reason
-            return NoMatch(reason)
+        step = _step(root, builder.facts, steps)
+        if isinstance(step, int):
+            pairs = prod(n.value for n in root.args[1].shape[:2])
+            more = pairs * (FILTERINGS[step].patch ** 2 - 9) * factor.bytes
+            if root.args[1].name not in constants:
+                step = "its filters are no constants"
+            elif more > left[0]:
+                step = "filters of other convolutions take as much memory as they may"
+        if isinstance(step, str):
+            stay[root.outputs[0].name] = step
+            return NoMatch(step)
         left[0] -= more
         return _replacement(root, builder, step, ends=root.outputs[0] in ends)
 
@@ -117,21 +120,29 @@ def _at_its_place(tensor: Compute, name: str) -> bool:
     return all(n.indices == tuple(Index(var(a.var)) for a in tensor.axes) for n in loads)
 
 
-def _why_not(conv: Binding, facts: Facts, f: Filtering, least: tuple[int, int]) -> str:
-    """Why a 3 x 3 convolution stays as it is; empty where it does not. `least` are as in LEAST."""
-    w, attrs, (y,) = conv.args[1], conv.attributes(), conv.outputs
+def _step(conv: Binding, facts: Facts, steps: Sequence[int]) -> int | str:
+    """The first of these steps that pays for a 3 x 3 convolution, or why none does."""
+    w, attrs = conv.args[1], conv.attributes()
     if attrs["groups"] != 1 or {*attrs["strides"], *attrs["dilations"]} != {1}:
         return "it has groups, strides or dilations"
     sizes = dict(zip(("outputs", "channels"), w.shape[:2], strict=True))
     if any(not n.is_const for n in sizes.values()):
         return "its channels are not known"
     outputs, channels = (n.value for n in sizes.values())
-    if channels < least[0] or outputs < least[1]:
+    large = [s for s in steps if channels >= LEAST[s][0] and outputs >= LEAST[s][1]]
+    if not large:
         return f"of {channels} channels to {outputs} the transforms cost what they save"
-    image = likely_value(ceildiv(y.shape[2], f.step) * ceildiv(y.shape[3], f.step), facts, SIDE)
-    if image * likely_value(y.shape[0], facts, 1) < FEWEST:
-        return "the image is so small that filters would have to be read too often"
-    return ""
+    for step in large:
+        if _patches(conv, facts, step) >= FEWEST:
+            return step
+    return "the image is so small that filters would have to be read too often"
+
+
+def _patches(conv: Binding, facts: Facts, step: int) -> int:
+    """How many patches there usually are."""
+    images, _, *sides = conv.outputs[0].shape
+    image = prod((ceildiv(n, step) for n in sides), start=as_int(1))
+    return likely_value(image, facts, SIDE) * likely_value(images, facts, 1)
 
 
 def _replacement(conv: Binding, builder: Builder, step: int, *, ends: bool) -> Value:

@@ -172,5 +172,8 @@ def rows_apart(p: Program, rows: str, inner: int) -> Program:
 def lines_apart(p: Program, rows: str, axis: int) -> Program:
     """What the positions of dimension `axis` hold begins an odd number of lines after one another:
     as many of them as a cache has sets lie in as many sets."""
-    line = LINE // p.buffer(rows).dtype.bytes
+    memory = p.buffer(rows)
+    line = LINE // memory.dtype.bytes
+    if memory.scope == "register":  # that is where addresses do not matter, and room is short
+        p = p.set_scope(rows, "scratch")
     return p.storage_align(rows, axis, 2 * line, line)
