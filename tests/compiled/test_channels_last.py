@@ -54,6 +54,30 @@ def test_values(name: str) -> None:
     assert len(copies) == (name == "read again"), f.explain()
 
 
+@pytest.mark.parametrize("name", ["product", "depthwise", "scaled"])
+def test_what_follows_a_permutation_is_made_where_its_operand_is(name: str) -> None:
+    """A bias moves behind it, say; with the dimensions in its order both are one kernel."""
+    torch.manual_seed(0)
+    made = {
+        "product": lambda: nn.Conv2d(8, 40, 1),
+        "depthwise": lambda: nn.Conv2d(8, 8, 3, 1, 1, groups=8),
+        "scaled": lambda: nn.Conv2d(8, 40, 1, bias=False),
+    }
+
+    class Scaled(ChannelsLast):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y * torch.arange(40.0) + 1 if name == "scaled" else y
+
+    module = Scaled(made[name]()).eval()
+    f = pliant.compile(module, (tensor(2, 9, 8, 8),), dynamic_shapes=({0: "n", 1: "h", 2: "w"},))
+    assert f.stats()["launches"] == 1, f.explain()
+    for n, size in zip((0, 1, 3, 2), SIZES, strict=True):
+        x = tensor(n, *size, 8)
+        with torch.no_grad():
+            assert_same(f(x), module(x), tolerance=1e-4)
+
+
 def test_other_orders_stay_copies() -> None:
     """Rows that lie across, and a value that is a result too."""
 
