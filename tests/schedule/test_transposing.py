@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import pliant
 from pliant.base.dtypes import DTYPES, DType
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
@@ -47,12 +48,22 @@ class Sum(torch.nn.Module):
         return x.t() * z + y.t()
 
 
+class Panels(torch.nn.Module):
+    """The second operand is turned where it is packed; its last panel has columns of zeros."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b.mT
+
+
+ROWS = {"a": {0: "batch", 1: "rows", 2: "depth"}, "b": {0: "batch", 1: "columns", 2: "depth"}}
+
+
 def scheduled(
     module: torch.nn.Module, dynamic: Any, *args: torch.Tensor
 ) -> tuple[Program, Program]:
     """The kernel as it is written, and by the recipe, with squares of 4."""
     imported = import_model(Request(module, args, None, dynamic), OPERATORS)
-    ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
+    (_, launch), *_ = lower_function(imported.function, OPERATORS, 8).main.launches
     return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4)
 
 
@@ -61,10 +72,13 @@ def calls(p: Program) -> list[str]:
     return [s.callee for s in p.statements() if isinstance(s, Invoke)]
 
 
-def check(p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1) -> None:
-    """So many squares are turned, in registers, and the meaning is the same."""
+def check(
+    p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1, filled: int = 0
+) -> None:
+    """So many squares are turned, in registers, of which some were filled there, and the meaning is
+    the same."""
     assert calls(q) == ["transpose_f32_4"] * count
-    assert [q.buffer(b).scope for b in q.allocated] == ["register"] * count
+    assert [q.buffer(b).scope for b in q.allocated] == ["register"] * (count + filled)
     same(p, q, cases, callees={i.callee: i.semantics for i in squares(4)})
 
 
@@ -98,6 +112,15 @@ def test_several_sources() -> None:
     x, z = torch.zeros(9, 7), torch.zeros(7, 9)
     p, q = scheduled(Sum(), (sizes, sizes, {0: "m", 1: "n"}), x, x + 1, z)
     check(p, q, [(3, 5), (8, 4), (9, 6)], 2)
+
+
+def test_edges() -> None:
+    """Squares that are not all in the source are filled before they are turned."""
+    p, q = scheduled(Panels(), ROWS, torch.zeros(2, 5, 6), torch.zeros(2, 7, 6))
+    cases = [(b, n, k, -(-n // 8)) for b in (0, 1, 2) for n in (1, 8, 19) for k in (0, 3, 4, 9)]
+    check(p, q, cases, 2, filled=1)
+    # A program that reads more panels than there are rows for.
+    same(p, q, [(1, 3, 5, 4)], callees={i.callee: i.semantics for i in squares(4)})
 
 
 def test_too_few_for_a_square() -> None:
@@ -137,3 +160,16 @@ def test_transposed(shape: tuple[int, int], dtype: torch.dtype) -> None:
     module = Turn()
     f = compile_imported(import_model(Request(module, (x,)), OPERATORS), target(), OPERATORS)
     assert torch.equal(f(x), module(x))
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_packed(precision: str | None) -> None:
+    example = torch.zeros(2, 5, 6), torch.zeros(2, 7, 6)
+    f = pliant.compile(Panels(), example, dynamic_shapes=ROWS, precision=precision)
+    for n in (1, 16, 31, 32, 33, 70):
+        for k in (1, 15, 16, 64, 77):
+            generator = torch.Generator().manual_seed(n + k)
+            a, b = (torch.randn(2, r, k, generator=generator) for r in (3, n))
+            got, want = f(a, b), a @ b.mT
+            assert torch.dist(got, want) <= (1e-6 if precision is None else 2e-2) * want.norm()
+    assert f.stats()["compiles"] == 1

@@ -8,11 +8,13 @@
 
 Whole lines are read, and whole lines written, also past the caches. Lines that are a power of two
 apart share few places in the cache; a line that is used whole at once needs none for long. The next
-column of squares is asked for meanwhile.
+column of squares is asked for meanwhile. Where parts of squares are not in the source (columns of
+a last panel that are none of its matrix), they are nests of their own, and read element by element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pliant.ir.expr import loads_of
@@ -21,6 +23,7 @@ from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Buffer, Store, offset_of, statements
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.nests import grain, vectorize_all, work_of
 from pliant.schedule.recipes.square import square_name, square_of
@@ -41,6 +44,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     side = _side(p, sources, loops[-2:], lanes)
     work = side * side * work_of(p, [block])
     p, (*rest, across, last) = _as_loops(p, spec, block, loops)
+    rest.sort(key=lambda x: not _has_edge(p, x))
     p = p.sample_categorical("squares", BLOCKS, default=BLOCK)
     (many,) = p.numbers
     p = p.reorder(last, across, *rest)
@@ -57,24 +61,35 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     p = p.split(column, many, tail="clip")
     columns, column = p.made
     p = p.reorder(*rest, rows, columns, column, row, element, line)
+    squares = list[tuple[str, str]]()
     for source in sources:
-        p = read_in_squares(p, block, source, row, side)
-    p = p.fuse(*rest, rows, columns)
-    p = p.parallel(p.made[0], grain=grain(work * many * many))
-    p = p.unroll(element)
+        p, copy = _in_squares(p, block, source, row)
+        squares.append((copy, source))
+    p, nests, edges = _edges_apart(p, block, rest, squares)
+    lines = list[LoopRef]()
+    for copy, source in edges:
+        p, filled = _filled(p, copy, source)
+        lines.append(filled)
+    for copy, source in (*squares, *edges):
+        p = p.tensorize(p.loops(copy)[-2], square_name(p.buffer(source).dtype, side))
+    for name in nests:
+        own = p.loops(name)
+        p = p.unroll(own[-2])
+        p = p.fuse(*own[:-4])
+        p = p.parallel(p.made[0], grain=grain(work * many * many))
+        lines.append(own[-1])
 
     # What is left of columns, then of rows.
-    lines = [line]
     for name, few in zip(left, filter(None, (few_columns, few_rows)), strict=True):
         nest = p.loops(name)
         end = nest.index(few[-1]) + 1
-        own, (whole, *around) = list(nest[:end]), nest[end:]
+        inner, (whole, *around) = list(nest[:end]), nest[end:]
         if few is few_columns:
-            own.append(around.pop(0))
-        p = p.reorder(*around, whole, *own)
+            inner.append(around.pop(0))
+        p = p.reorder(*around, whole, *inner)
         p = p.fuse(*around, whole)
         p = p.parallel(p.made[0], grain=grain(work))
-        lines.append(own[-1])
+        lines.append(inner[-1])
     return vectorize_all(p, lines, large)
 
 
@@ -116,14 +131,58 @@ def _side(p: Program, sources: list[str], loops: tuple[str, ...], lanes: int) ->
 
 def read_in_squares(p: Program, block: str, source: str, loop: str, side: int) -> Program:
     """Each iteration of the loop reads a turned square of the source."""
+    p, copy = _in_squares(p, block, source, loop)
+    return p.tensorize(p.loops(copy)[-2], square_name(p.buffer(source).dtype, side))
+
+
+def _in_squares(p: Program, block: str, source: str, loop: str) -> tuple[Program, str]:
+    """Each iteration of the loop reads the elements of a turned square of the source, which the
+    block that is made copies."""
     every = tuple(as_int(var(f"_{d}")) for d in range(len(p.block(block).iters)))
     p = p.reindex_cache_read(block, source, every)
     copy, memory = p.made
     p = p.compute_at(copy, loop)
     *_, across, last = p.made
     p = p.shrink_buffer(memory)
-    p = p.reorder(last, across)
-    return p.tensorize(last, square_name(p.buffer(source).dtype, side))
+    return p.reorder(last, across), copy
+
+
+def _has_edge(p: Program, loop: str) -> bool:
+    """Whether a condition holds in the loop up to some iteration."""
+    first, end = inner_part(p, loop)
+    return first == 0 and end is not p.loop(loop).extent
+
+
+def _edges_apart(
+    p: Program, block: str, loops: Sequence[str], squares: Sequence[tuple[str, str]]
+) -> tuple[Program, list[str], list[tuple[str, str]]]:
+    """The nest of the block where conditions on these loops hold, and nests of others where not;
+    and their copies of squares, with the sources."""
+    blocks, edges = [block], list[tuple[str, str]]()
+    for loop in loops:
+        if not _has_edge(p, loop):
+            continue
+        p = p.reorder(loop, *(x for x in loops if x != loop))
+        before = p.blocks
+        p = p.loop_partition(loop, inner_part(p, loop)[1])
+        *copies, made = (name for name in p.blocks if name not in before)
+        blocks.append(made)
+        in_order = sorted(squares, key=lambda x: p.blocks.index(x[0]))
+        edges += [(copy, source) for copy, (_, source) in zip(copies, in_order, strict=True)]
+    return p, blocks, edges
+
+
+def _filled(p: Program, copy: str, source: str) -> tuple[Program, LoopRef]:
+    """The copy turns a square that is filled before, with what stands for missing elements; and
+    the loop along the lines that are filled."""
+    *_, row, _, _ = p.loops(copy)
+    *outer, across, last = (as_int(var(f"_{d}")) for d in range(len(p.block(copy).iters)))
+    p = p.reindex_cache_read(copy, source, (*outer, last, across))
+    fill, memory = p.made
+    p = p.compute_at(fill, row)
+    p = p.shrink_buffer(memory)
+    *_, line = p.loops(fill)
+    return p, line
 
 
 def _as_loops(
