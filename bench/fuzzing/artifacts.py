@@ -12,6 +12,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -288,13 +289,13 @@ def _change(pick: random.Random, value: Any) -> None:
         case 0:
             del node[key]
         case 1 if isinstance(node, list):
-            node.insert(pick.randrange(len(node) + 1), pick.choice(node))
+            node.insert(pick.randrange(len(node) + 1), deepcopy(pick.choice(node)))
         case 2 if isinstance(node, dict):
-            node[pick.choice(("extra", *node))] = node[key]
+            node[pick.choice(("extra", *node))] = deepcopy(child)
         case 3 if isinstance(child, int | float):
             node[key] = child + pick.choice((-64, -1, 1, 4, 64))
         case _:
-            node[key] = pick.choice(VALUES)
+            node[key] = deepcopy(pick.choice(VALUES))  # the next change may be in it
 
 
 def _with_manifest(data: bytes, text: bytes, *, reseal: bool) -> bytes:

@@ -63,7 +63,26 @@ def test_values_are_those_of_torch():
     x = torch.tensor([0.0, -0.0, 1.5, -7.0, 6.0, float("inf"), -float("inf"), float("nan"), 1e-45])
     for module in (nn.ReLU6(), nn.Hardtanh(-2.5, 0.5), nn.Hardswish(), Scaled(0.5, 0.0, -3.0, 0.1)):
         f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
+        np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=2e-7, atol=1e-44)
+        f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},), numerics="strict")
         np.testing.assert_array_equal(f(x).numpy(), module(x).numpy())
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 1)])
+def test_arrays_of_one_number(shape):
+    """They keep their shape, which results may have."""
+    module = Scaled(6.0)
+    module.n0 = torch.full(shape, 6.0)
+    x = torch.randn(3, 4)
+    imported = import_model(Request(module.eval(), (x,), None, None), OPERATORS)
+    assert not any(v.shape == shape for v, _ in _kept(imported))
+    f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
+    assert f(x).shape == module(x).shape
+    torch.testing.assert_close(f(x), module(x))
+
+
+def _kept(imported):
+    return plain_numbers(imported.function, imported.weights).weights
 
 
 def test_a_scalar_that_is_a_result():

@@ -32,6 +32,7 @@ from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.narrow_values import narrow_values
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
+from pliant.lower.quotients import multiply_by_reciprocals
 from pliant.lower.same_copies import drop_same_copies
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
@@ -105,6 +106,8 @@ def lower_function(
     wishes = split_axes(s, columns)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    if numerics != "strict":
+        multiply_by_reciprocals(s)
     vector_products(s)
     drop_units(s, wishes)
     if numerics != "strict":

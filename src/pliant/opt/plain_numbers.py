@@ -1,6 +1,6 @@
 """Scalars of a model that are numbers such as a definition itself might hold are part of it.
 
-    weights: c = 6.0                                c = full(shape=(), value=6.0, dtype=f32)
+    weights: c = [6.0]                              c = full(shape=(1,), value=6.0, dtype=f32)
     y = clamp(x, None, c)                 ->        y = clamp(x, None, c)
 
 Code that knows a bound, a scale or an exponent is simpler: what is not NaN need not be compared, a
@@ -43,20 +43,21 @@ def plain_numbers(function: Function, weights: Mapping[str, Any]) -> Function:
         if number is None or number not in often:
             kept.append((value, key))
             continue
-        attrs = (("dtype", value.dtype), ("shape", ()), ("value", number))
+        attrs = (("dtype", value.dtype), ("shape", value.shape), ("value", number))
         bindings.append(Binding((value,), "full", (), attrs))
     return function.replace(bindings=(*bindings, *function.bindings), weights=tuple(kept))
 
 
 def _plain(value: Value, array: Any) -> int | float | None:
-    if value.shape:
+    if any(n != 1 for n in value.shape):
         return None
+    array = np.asarray(array).reshape(())
     if value.dtype.is_int:
-        whole = int(np.asarray(array))
+        whole = int(array)
         return whole if value.dtype.bits >= WIDE and abs(whole) <= LARGEST else None
     if not value.dtype.is_float:
         return None
-    number = float(np.asarray(array))
+    number = float(array)
     if number == 0 and np.signbit(number):
         return None
     if abs(number) <= LARGEST:
