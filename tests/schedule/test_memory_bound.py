@@ -112,7 +112,7 @@ def test_rows_in_whole_lines() -> None:
     same = [n for n in p.blocks if n.startswith(p.function.buffers[-1].name)]
     assert len(same) == 4  # before a line, lines, single vectors, the rest
     assert sum(p.block(n).where is None for n in same) == 2
-    q = scheduled(nn.LayerNorm(192), columns=192)  # which are lines
+    q = scheduled(nn.LayerNorm(1088), columns=1088)  # which are lines
     assert len([n for n in q.blocks if n.startswith(q.function.buffers[-1].name)]) == 2
     for rows, columns in [(1, 1), (3, 7), (9, 16), (5, 33), (17, 64), (16, 100), (7, 250), (4, 0)]:
         x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)

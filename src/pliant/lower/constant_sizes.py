@@ -18,6 +18,7 @@ from pliant.lower.groups import Group
 from pliant.sym.expr import Int, as_int
 
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
+PASSED: Final = 1025  # and of one that a kernel passes through several times
 
 
 def columns_of(group: Group) -> tuple[Int, ...]:
@@ -28,17 +29,18 @@ def columns_of(group: Group) -> tuple[Int, ...]:
 def extents_to_keep(group: Group) -> frozenset[int]:
     """The constants that stay such in the group's kernel wherever they appear."""
     if group.kind == "row":
-        return _short(columns_of(group), [])
+        return _short(columns_of(group), [], PASSED)
     if group.kind == "map" and group.order:
         tensors = [m.tensor for m in group.members if isinstance(m.tensor, Compute)]
         ends = [end for t in tensors for end in _ends(t, t.axes[group.order[-1]].var)]
-        return _short((group.space[group.order[-1]],), ends) if ends else frozenset()
+        row = (group.space[group.order[-1]],)
+        return _short(row, ends, SHORT) if ends else frozenset()
     return frozenset()
 
 
-def _short(extents: tuple[Int, ...], ends: list[Int]) -> frozenset[int]:
+def _short(extents: tuple[Int, ...], ends: list[Int], limit: int) -> frozenset[int]:
     total = prod(extents, start=as_int(1))
-    if not total.is_const or total.value >= SHORT:
+    if not total.is_const or total.value >= limit:
         return frozenset()
     return frozenset(abs(x.value) for x in (*extents, *ends) if x.is_const)
 
