@@ -9,9 +9,16 @@ import torch
 from torch.nn import functional as F
 
 import pliant
+from pliant.codegen.build import kernel_program
+from pliant.codegen.llvm.target import target as find_target
+from pliant.frontend.select import Request, import_model
+from pliant.loop.stmt import Invoke, statements
+from pliant.ops.table import OPERATORS
+from pliant.sym.expr import as_int
 from tests.compiled.torch_cases import tensor
 from tests.compiled.torch_run import Apply
 from tests.frontend.torch.running import assert_same
+from tests.stages.oracle import stages_of
 
 SIZES = ((1, 1), (1, 4), (2, 3), (5, 7), (16, 2))
 
@@ -171,3 +178,23 @@ def test_small_images_of_a_constant_size(size: int, kernel: int) -> None:
     for b in (1, 3):
         x = tensor(b, 16, size, size)
         assert_same(f(x), fn(x), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(("size", "kernel"), [(24, 2), (56, 2), (17, 3)])
+def test_an_image_and_its_parts_are_one_size(size: int, kernel: int) -> None:
+    """Kernels know that an image has as many rows as its phases together, constant or not: it is
+    turned in squares."""
+    weight = tensor(20, 33, kernel, kernel)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, weight, stride=kernel).relu()
+
+    x = tensor(1, 20, size, size)
+    imported = import_model(Request(Apply(fn), (x,)), OPERATORS)
+    avx512 = find_target("x86-64-avx512")
+    main = stages_of(imported.function, {}, avx512, programs=False).parts[-1]
+    _, launch = main.launches[-1]
+    assert as_int(size) in launch.sizes and as_int(kernel * size) not in launch.sizes
+    calls = statements(kernel_program("k", launch.spec, avx512).body)
+    assert any(isinstance(s, Invoke) and s.callee.startswith("transpose_") for s in calls)
+    assert_same(pliant.compile(Apply(fn), (x,))(x), fn(x), tolerance=1e-5)

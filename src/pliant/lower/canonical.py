@@ -134,6 +134,9 @@ def outline(
     patches = group.kind == "patches"
     sizes = _Sizes(constant_extents or alone or patches, extents_to_keep(group), derived=patches)
     for m in group.members:
+        for whole, part in _split_extents(m.tensor):
+            sizes.note_split(whole, part)
+    for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
     for name, source in externals.items():
@@ -238,6 +241,23 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
             yield axis.extent
 
 
+def _split_extents(tensor: Tensor) -> Iterator[tuple[Int, Int]]:
+    """Constant extents of axes that are read in two: `part` rows of which each is a row of several
+    elements (an image made of the phases of a transposed convolution, say)."""
+    if not isinstance(tensor, Compute):
+        return
+    extents = {a.var: a.extent for a in tensor.axes if a.extent.is_const}
+    for load in own_nodes(tensor.body):
+        if not isinstance(load, Load):
+            continue
+        for index, part in zip(load.indices, load.source.shape, strict=True):
+            for name, whole in extents.items():
+                if part.is_const and part.value and whole.value % part.value == 0:
+                    each = whole.value // part.value
+                    if each > 1 and isinstance(index, Index) and index.int_ is var(name) // each:
+                        yield whole, part
+
+
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
@@ -267,6 +287,13 @@ class _Sizes:
             return
         if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
             self._constants[x.value] = self._parameter(x)
+
+    def note_split(self, whole: Int, part: Int) -> None:
+        """Make the constant `whole` a multiple of what `part` is."""
+        self.note_extent(part)
+        if part.value in self._constants and whole.value not in {*self._constants, *self._kept}:
+            each = whole.value // part.value
+            self._constants[whole.value] = self._constants[part.value] * each
 
     def rename(self, x: Int) -> Int:
         found = self._memo.get(x)
