@@ -134,8 +134,8 @@ def outline(
     patches = group.kind == "patches"
     sizes = _Sizes(constant_extents or alone or patches, extents_to_keep(group), derived=patches)
     for m in group.members:
-        for whole, part in _split_extents(m.tensor):
-            sizes.note_split(whole, part)
+        for parts in _split_extents(m.tensor):
+            sizes.note_product(*parts)
     for m in group.members:
         for x in _extents(m.tensor):
             sizes.note_extent(x)
@@ -242,20 +242,20 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
 
 
 def _split_extents(tensor: Tensor) -> Iterator[tuple[Int, Int]]:
-    """Constant extents of axes that are read in two: `part` rows of which each is a row of several
-    elements (an image made of the phases of a transposed convolution, say)."""
+    """Of axes of constant extents that are read in two how many rows there are, and of how many
+    elements: an image of the phases of a transposed convolution, channels in groups."""
     if not isinstance(tensor, Compute):
         return
     extents = {a.var: a.extent for a in tensor.axes if a.extent.is_const}
     for load in own_nodes(tensor.body):
         if not isinstance(load, Load):
             continue
-        for index, part in zip(load.indices, load.source.shape, strict=True):
+        for index, rows in zip(load.indices, load.source.shape, strict=True):
             for name, whole in extents.items():
-                if part.is_const and part.value and whole.value % part.value == 0:
-                    each = whole.value // part.value
+                if rows.is_const and rows.value and whole.value % rows.value == 0:
+                    each = whole.value // rows.value
                     if each > 1 and isinstance(index, Index) and index.int_ is var(name) // each:
-                        yield whole, part
+                        yield rows, as_int(each)
 
 
 class _Sizes:
@@ -288,12 +288,16 @@ class _Sizes:
         if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
             self._constants[x.value] = self._parameter(x)
 
-    def note_split(self, whole: Int, part: Int) -> None:
-        """Make the constant `whole` a multiple of what `part` is."""
-        self.note_extent(part)
-        if part.value in self._constants and whole.value not in {*self._constants, *self._kept}:
-            each = whole.value // part.value
-            self._constants[whole.value] = self._constants[part.value] * each
+    def note_product(self, a: Int, b: Int) -> None:
+        """Make the product of these constants, wherever it appears, that of what they are."""
+        self.note_extent(a)
+        self.note_extent(b)
+        known = {a.value, b.value} & self._constants.keys()
+        whole = a.value * b.value
+        if known and whole not in {*self._constants, *self._kept}:
+            self._constants[whole] = prod(
+                (self._constants.get(x.value, x) for x in (a, b)), start=as_int(1)
+            )
 
     def rename(self, x: Int) -> Int:
         found = self._memo.get(x)
