@@ -7,7 +7,7 @@ members). Two layers of equal structure are then the same program, compiled once
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -134,7 +134,7 @@ def outline(
     patches = group.kind == "patches"
     sizes = _Sizes(constant_extents or alone or patches, extents_to_keep(group), derived=patches)
     for m in group.members:
-        for parts in _split_extents(m.tensor):
+        for parts in _split_extents(m.tensor, packed):
             sizes.note_product(*parts)
     for m in group.members:
         for x in _extents(m.tensor):
@@ -241,14 +241,15 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
             yield axis.extent
 
 
-def _split_extents(tensor: Tensor) -> Iterator[tuple[Int, Int]]:
+def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
     """Of axes of constant extents that are read in two how many rows there are, and of how many
-    elements: an image of the phases of a transposed convolution, channels in groups."""
+    elements: an image of the phases of a transposed convolution, channels in groups. Not panels of
+    what is `packed`."""
     if not isinstance(tensor, Compute):
         return
     extents = {a.var: a.extent for a in tensor.axes if a.extent.is_const}
     for load in own_nodes(tensor.body):
-        if not isinstance(load, Load):
+        if not isinstance(load, Load) or load.source.name in packed:
             continue
         for index, rows in zip(load.indices, load.source.shape, strict=True):
             for name, whole in extents.items():

@@ -25,6 +25,9 @@ from pliant.loop.stmt import Check, statements
 if TYPE_CHECKING:
     from pliant.lower.canonical import Spec
     from pliant.lower.function import Lowered
+    from pliant.lower.memory import MemoryPlan
+
+LONG: Final = 200  # characters of a formula that is not taken to pieces
 
 # What a check's message says of this very call: ", got {0}", "(a is {0}, b is {1})".
 _NUMBERS: Final = re.compile(r"(, got \{\d\}| = \{\d\}| \([^()]*\{\d\}[^()]*\))")
@@ -46,7 +49,7 @@ def _summary(
     if prepare is not None:
         more = f"; {len(prepare.launches)} more ran when it was compiled, on weights alone"
     yield f"{function.name}: {len(main.kernels)} kernels, {len(main.launches)} launches{more}"
-    yield f"memory for intermediate values: {main.memory.bytes} bytes"
+    yield from _memory(main.memory)
     for note in notes:
         yield f"note: {note}"
     for name, known in function.dims:
@@ -56,6 +59,17 @@ def _summary(
     for stmt in statements(main.host.body):
         if isinstance(stmt, Check):
             yield f"checked in every call: {_NUMBERS.sub('', stmt.message)}"
+
+
+def _memory(plan: MemoryPlan) -> Iterator[str]:
+    """In one formula, or where that is long in steps, which are read more easily."""
+    formula = str(plan.bytes)
+    if len(formula) <= LONG:
+        yield f"memory for intermediate values: {formula} bytes"
+        return
+    yield f"memory for intermediate values: {plan.total} bytes, where"
+    for name, size in plan.steps:
+        yield f"  {name} = {size}"
 
 
 def _launches(main: Lowered, recipe: Callable[[Spec], str]) -> Iterator[str]:
