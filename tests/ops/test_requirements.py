@@ -46,6 +46,12 @@ def define(op: str, *operands: Any, **attributes: Any) -> tuple[Tensor, ...]:
         ("einsum", ((tensor(2, 3), tensor(4, 5)),), {"equation": "ij,jk"}, "broadcast"),
         ("einsum", ((tensor(2, 3),),), {"equation": "ijk"}, "does not fit"),
         (
+            "lrn",
+            (tensor(2, 3),),
+            {"size": 0, "alpha": 1.0, "beta": 0.5, "bias": 1.0},
+            "must be at least 1, got 0",
+        ),
+        (
             "slice",
             (tensor(3),),
             {"starts": (1,), "stops": (4,), "steps": (1,)},

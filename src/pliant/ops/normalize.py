@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pliant.base.errors import ShapeError
 from pliant.graph.operator import Operator
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import Compute, Tensor, compute, reduce, select, within
@@ -33,7 +34,9 @@ from pliant.ops.reduce import (
     result_place,
     squared_deviation,
 )
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int, maximum, minimum
+
+WIDE_WINDOW: Final = 32  # channels; of wider ones it is asked how many there are
 
 
 def softmax(x: Tensor, *, axis: int) -> Tensor:
@@ -261,19 +264,27 @@ def instance_norm(
 
 
 def lrn(x: Tensor, *, size: int, alpha: float, beta: float, bias: float) -> Tensor:
-    """x / (bias + alpha/size * sum of x*x over `size` channels around)**beta (ONNX LRN)."""
+    """x / (bias + alpha/size * sum of x*x over `size` channels around)**beta (ONNX LRN).
+
+    Raises ShapeError where `size` is less than 1.
+    """
     needs_float(x)
     check_axis(1, x.rank)
+    if size < 1:
+        raise ShapeError(f"the size of a window over channels must be at least 1, got {size}")
     wide = accumulator(x.dtype)
-    before = (size - 1) // 2
+    before, first, count = (size - 1) // 2, as_int(0), as_int(size)
+    if size > WIDE_WINDOW:  # most of it may lie beside all channels
+        first = maximum(0, before + 1 - x.shape[1])
+        count = maximum(0, minimum(size, before + x.shape[1]) - first)
 
     def squares_body(*i: Int) -> Expr:
         def term(r: Int) -> Expr:
-            channel = i[1] + r - before
+            channel = i[1] + first + r - before
             value = x[(i[0], channel, *i[2:])].cast(wide)
             return select(within(channel, x.shape[1]), value * value, 0.0)
 
-        return reduce("sum", [size], term)
+        return reduce("sum", [count], term)
 
     squares = compute(x.shape, squares_body, "squares")
 

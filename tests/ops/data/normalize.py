@@ -176,7 +176,7 @@ def some_zeros(rng: Any, shape: Any, dtype: Any, _: Any) -> Any:
 def other_cases() -> list[Case]:
     found: list[Case] = []
     x = arg("f32", "b", "c", "h", "w")
-    for size in (1, 3, 4, 7):
+    for size in (1, 3, 4, 7, 33, 1 << 31):
         attrs: dict[str, Any] = {"size": size, "alpha": 0.3, "beta": 0.75, "bias": 1.5}
         found += with_types(
             Case("lrn", (x,), lrn, attrs, IMAGES, 4, str(size), numpy=True), "f32", "f16"
