@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pliant.base.errors import ShapeError
+from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import Compute, Tensor, compute, reduce, select, within
@@ -266,12 +266,14 @@ def instance_norm(
 def lrn(x: Tensor, *, size: int, alpha: float, beta: float, bias: float) -> Tensor:
     """x / (bias + alpha/size * sum of x*x over `size` channels around)**beta (ONNX LRN).
 
-    Raises ShapeError where `size` is less than 1.
+    Raises InvalidModelError where `size` is less than 1.
     """
     needs_float(x)
     check_axis(1, x.rank)
     if size < 1:
-        raise ShapeError(f"the size of a window over channels must be at least 1, got {size}")
+        raise InvalidModelError(
+            f"the size of a window over channels must be at least 1, got {size}"
+        )
     wide = accumulator(x.dtype)
     before, first, count = (size - 1) // 2, as_int(0), as_int(size)
     if size > WIDE_WINDOW:  # most of it may lie beside all channels
