@@ -61,11 +61,14 @@ def test_whole_numbers(number, dtype, plain):
 
 def test_values_are_those_of_torch():
     x = torch.tensor([0.0, -0.0, 1.5, -7.0, 6.0, float("inf"), -float("inf"), float("nan"), 1e-45])
-    for module in (nn.ReLU6(), nn.Hardtanh(-2.5, 0.5), nn.Hardswish(), Scaled(0.5, 0.0, -3.0, 0.1)):
+    for module in (nn.ReLU6(), nn.Hardtanh(-2.5, 0.5), Scaled(0.5, 0.0, -3.0, 0.1)):
         f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
-        np.testing.assert_allclose(f(x).numpy(), module(x).numpy(), rtol=2e-7, atol=1e-44)
-        f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},), numerics="strict")
         np.testing.assert_array_equal(f(x).numpy(), module(x).numpy())
+    # Its quotient is a product with fast numerics.
+    f = pliant.compile(nn.Hardswish(), (x,), dynamic_shapes=({0: "n"},), numerics="strict")
+    np.testing.assert_array_equal(f(x).numpy(), nn.Hardswish()(x).numpy())
+    f = pliant.compile(nn.Hardswish(), (x,), dynamic_shapes=({0: "n"},))
+    np.testing.assert_allclose(f(x).numpy(), nn.Hardswish()(x).numpy(), rtol=2e-7, atol=1e-44)
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1, 1)])

@@ -63,7 +63,7 @@ def scheduled(
 ) -> tuple[Program, Program]:
     """The kernel as it is written, and by the recipe, with squares of 4."""
     imported = import_model(Request(module, args, None, dynamic), OPERATORS)
-    (_, launch), *_ = lower_function(imported.function, OPERATORS, 8).main.launches
+    ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
     return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4)
 
 
@@ -116,7 +116,10 @@ def test_several_sources() -> None:
 
 def test_edges() -> None:
     """Squares that are not all in the source are filled before they are turned."""
-    p, q = scheduled(Panels(), ROWS, torch.zeros(2, 5, 6), torch.zeros(2, 7, 6))
+    request = Request(Panels(), (torch.zeros(2, 5, 6), torch.zeros(2, 7, 6)), None, ROWS)
+    function = import_model(request, OPERATORS).function
+    (_, packing), _ = lower_function(function, OPERATORS, 8).main.launches
+    p, q = start(packing.spec, intrinsics=squares(4)), map_recipe(packing.spec, 4)
     cases = [(b, n, k, -(-n // 8)) for b in (0, 1, 2) for n in (1, 8, 19) for k in (0, 3, 4, 9)]
     check(p, q, cases, 2, filled=1)
     # A program that reads more panels than there are rows for.
