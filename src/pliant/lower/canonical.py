@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Final
 
 from pliant.base.dtypes import bf16
-from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce
+from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
@@ -247,16 +247,17 @@ def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[In
     what is `packed`."""
     if not isinstance(tensor, Compute):
         return
-    extents = {a.var: a.extent for a in tensor.axes if a.extent.is_const}
+    extents = {a.var: a.extent.value for a in tensor.axes if a.extent.is_const}
     for load in own_nodes(tensor.body):
         if not isinstance(load, Load) or load.source.name in packed:
             continue
         for index, rows in zip(load.indices, load.source.shape, strict=True):
-            for name, whole in extents.items():
-                if rows.is_const and rows.value and whole.value % rows.value == 0:
-                    each = whole.value // rows.value
-                    if each > 1 and isinstance(index, Index) and index.int_ is var(name) // each:
-                        yield rows, as_int(each)
+            if not rows.is_const or rows.value < 1:
+                continue
+            for name in index_names(index) & extents.keys():
+                each, left = divmod(extents[name], rows.value)
+                if each > 1 and not left and index is Index(var(name) // each):
+                    yield rows, as_int(each)
 
 
 class _Sizes:

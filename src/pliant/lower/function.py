@@ -220,11 +220,10 @@ def _lower_part(
         if name not in results
     }
     memory = plan_memory(launches, sizes, s.facts)
-    symbol = symbols.__getitem__
-    host = host_function(function, launches, symbol, s.types, weights, results, memory)
+    host = host_function(function, launches, symbols, s.types, weights, results, memory)
     return Lowered(
         host, {name: spec for spec, name in symbols.items()},
-        tuple([(symbol(x.spec), x) for x in launches]), tuple(weights), s.types, memory,
+        tuple([(symbols[x.spec], x) for x in launches]), tuple(weights), s.types, memory,
         tuple(groups),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ It is a loop program like any other, compiled with the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pliant.base.dtypes import i64, u8
 from pliant.base.errors import InvalidModelError
@@ -49,23 +49,23 @@ from pliant.sym.facts import Facts
 def host_function(
     graph: GraphFunction,
     launches: Sequence[Launch],
-    symbol: Callable[[Spec], str],
+    symbols: Mapping[Spec, str],
     types: Mapping[str, Input],
     weights: Sequence[str],
     results: Sequence[str],
     memory: MemoryPlan,
 ) -> Function:
-    """`symbol` names a kernel; `weights` are the names of the weight table's entries."""
-    host = _Host(graph, symbol, types, weights, results, memory)
+    """`symbols` are those of the kernels; `weights` the names of the weight table's entries."""
+    host = _Host(graph, symbols, types, weights, results, memory)
     return host.build(launches)
 
 
 class _Host:
     def __init__(
-        self, graph: GraphFunction, symbol: Callable[[Spec], str], types: Mapping[str, Input],
+        self, graph: GraphFunction, symbols: Mapping[Spec, str], types: Mapping[str, Input],
         weights: Sequence[str], results: Sequence[str], memory: MemoryPlan,
     ) -> None:  # fmt: skip
-        self.graph, self.symbol = graph, symbol
+        self.graph, self.symbols = graph, symbols
         self.types, self.memory, self.results = types, memory, results
         self.taken = {*types, *(name for name, _ in graph.dims), *(n for n, _ in memory.steps)}
         self.arena = buffer(self._fresh("memory"), (memory.total,), u8, scope="arena")
@@ -103,10 +103,10 @@ class _Host:
     def _call(self, launch: Launch) -> Stmt:
         refs = (self._ref(n) for n in (*launch.inputs, *launch.outputs))
         args: tuple[Node, ...] = (*refs, *map(Index, launch.sizes))
-        call: Stmt = Invoke(self.symbol(launch.spec), args)
+        call: Stmt = Invoke(self.symbols[launch.spec], args)
         for v in reversed(launch.variants):
             holds = Binary("eq", Index(v.guard), Index(as_int(0)))
-            call = If(holds, Invoke(self.symbol(v.spec), args), call)
+            call = If(holds, Invoke(self.symbols[v.spec], args), call)
         return call
 
     def _ref(self, name: str) -> BufferRef:

@@ -29,9 +29,9 @@ def drop_same_copies(s: Stages, orders: dict[str, Order]) -> None:
     """Rewrite in place, readers before what they read. `orders` are those of all stages."""
     readers = readers_of(s)
     for name in reversed(tuple(s.stages)):
-        while name in s.stages and _take_place(s, orders, readers, name):
-            pass  # a result is another stage now, which reads others
-        if name in s.stages:
+        if name in s.stages:  # else it took the place of a result
+            while _take_place(s, orders, readers, name):
+                pass  # it is another stage now, which may be a copy, too
             _turn_read(s, orders, readers, name)
 
 

@@ -66,19 +66,16 @@ def winograd(
         root = match.root
         if root.args[0].dtype is not f32 or tuple(root.args[1].shape[2:]) != (3, 3):
             return NoMatch("it is no convolution of f32 with 3 x 3 filters")
-        step = _step(root, builder.facts, steps)
+        step = _step(root, constants, builder.facts, steps)
         if isinstance(step, int):
             pairs = prod(n.value for n in root.args[1].shape[:2])
             more = pairs * (FILTERINGS[step].patch ** 2 - 9) * factor.bytes
-            if root.args[1].name not in constants:
-                step = "its filters are no constants"
-            elif more > left[0]:
-                step = "filters of other convolutions take as much memory as they may"
-        if isinstance(step, str):
-            stay[root.outputs[0].name] = step
-            return NoMatch(step)
-        left[0] -= more
-        return _replacement(root, builder, step, ends=root.outputs[0] in ends)
+            if more <= left[0]:
+                left[0] -= more
+                return _replacement(root, builder, step, ends=root.outputs[0] in ends)
+            step = NoMatch("filters of other convolutions take as much memory as they may")
+        stay[root.outputs[0].name] = step.reason
+        return step
 
     rule = Rule("winograd", op("conv", any_args=True), by_patches)
     return rewrite(function, (rule,), operators)[0], tuple(stay.values())
@@ -120,22 +117,24 @@ def _at_its_place(tensor: Compute, name: str) -> bool:
     return all(n.indices == tuple(Index(var(a.var)) for a in tensor.axes) for n in loads)
 
 
-def _step(conv: Binding, facts: Facts, steps: Sequence[int]) -> int | str:
+def _step(
+    conv: Binding, constants: Collection[str], facts: Facts, steps: Sequence[int]
+) -> int | NoMatch:
     """The first of these steps that pays for a 3 x 3 convolution, or why none does."""
     w, attrs = conv.args[1], conv.attributes()
     if attrs["groups"] != 1 or {*attrs["strides"], *attrs["dilations"]} != {1}:
-        return "it has groups, strides or dilations"
+        return NoMatch("it has groups, strides or dilations")
     sizes = dict(zip(("outputs", "channels"), w.shape[:2], strict=True))
     if any(not n.is_const for n in sizes.values()):
-        return "its channels are not known"
+        return NoMatch("its channels are not known")
     outputs, channels = (n.value for n in sizes.values())
     large = [s for s in steps if channels >= LEAST[s][0] and outputs >= LEAST[s][1]]
     if not large:
-        return f"of {channels} channels to {outputs} the transforms cost what they save"
-    for step in large:
-        if _patches(conv, facts, step) >= FEWEST:
-            return step
-    return "the image is so small that filters would have to be read too often"
+        return NoMatch(f"of {channels} channels to {outputs} the transforms cost what they save")
+    step = next((s for s in large if _patches(conv, facts, s) >= FEWEST), None)
+    if step is None:
+        return NoMatch("the image is so small that filters would have to be read too often")
+    return step if w.name in constants else NoMatch("its filters are no constants")
 
 
 def _patches(conv: Binding, facts: Facts, step: int) -> int:

@@ -174,6 +174,6 @@ def lines_apart(p: Program, rows: str, axis: int) -> Program:
     as many of them as a cache has sets lie in as many sets."""
     memory = p.buffer(rows)
     line = LINE // memory.dtype.bytes
-    if memory.scope == "register":  # that is where addresses do not matter, and room is short
+    if memory.scope == "register":  # of which there are few, and lines that are apart take more
         p = p.set_scope(rows, "scratch")
     return p.storage_align(rows, axis, 2 * line, line)

@@ -8,8 +8,8 @@
 
 Whole lines are read, and whole lines written, also past the caches. Lines that are a power of two
 apart share few places in the cache; a line that is used whole at once needs none for long. The next
-column of squares is asked for meanwhile. Where parts of squares are not in the source (columns of
-a last panel that are none of its matrix), they are nests of their own, and read element by element.
+column of squares is asked for meanwhile. Squares of which parts are not in the source (columns of a
+last panel that are none of its matrix) are filled first, in nests of their own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     side = _side(p, sources, loops[-2:], lanes)
     work = side * side * work_of(p, [block])
     p, (*rest, across, last) = _as_loops(p, spec, block, loops)
-    rest.sort(key=lambda x: not _has_edge(p, x))
+    rest.sort(key=lambda x: _edge(p, x) is None)  # outermost, as it will be two loops
     p = p.sample_categorical("squares", BLOCKS, default=BLOCK)
     (many,) = p.numbers
     p = p.reorder(last, across, *rest)
@@ -65,7 +65,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     for source in sources:
         p, copy = _in_squares(p, block, source, row)
         squares.append((copy, source))
-    p, nests, edges = _edges_apart(p, block, rest, squares)
+    p, nests, edges = _edge_apart(p, block, squares)
     lines = list[LoopRef]()
     for copy, source in edges:
         p, filled = _filled(p, copy, source)
@@ -138,51 +138,56 @@ def read_in_squares(p: Program, block: str, source: str, loop: str, side: int) -
 def _in_squares(p: Program, block: str, source: str, loop: str) -> tuple[Program, str]:
     """Each iteration of the loop reads the elements of a turned square of the source, which the
     block that is made copies."""
-    every = tuple(as_int(var(f"_{d}")) for d in range(len(p.block(block).iters)))
-    p = p.reindex_cache_read(block, source, every)
-    copy, memory = p.made
-    p = p.compute_at(copy, loop)
-    *_, across, last = p.made
-    p = p.shrink_buffer(memory)
+    p, copy = _copied(p, block, source, loop, _iterators(p, block))
+    *_, across, last = p.loops(copy)
     return p.reorder(last, across), copy
 
 
-def _has_edge(p: Program, loop: str) -> bool:
-    """Whether a condition holds in the loop up to some iteration."""
+def _iterators(p: Program, block: str) -> tuple[Int, ...]:
+    """Those of the block, as a layout names them."""
+    return tuple(as_int(var(f"_{d}")) for d in range(len(p.block(block).iters)))
+
+
+def _copied(
+    p: Program, block: str, source: str, loop: str, layout: tuple[Int, ...]
+) -> tuple[Program, str]:
+    """Each iteration of the loop reads a copy of the source, which the block that is made fills."""
+    p = p.reindex_cache_read(block, source, layout)
+    copy, memory = p.made
+    return p.compute_at(copy, loop).shrink_buffer(memory), copy
+
+
+def _edge(p: Program, loop: str) -> Int | None:
+    """The iteration of the loop from which on some condition in it does not hold; None where there
+    is no such, or it does not hold before."""
     first, end = inner_part(p, loop)
-    return first == 0 and end is not p.loop(loop).extent
+    return end if first == 0 and end is not p.loop(loop).extent else None
 
 
-def _edges_apart(
-    p: Program, block: str, loops: Sequence[str], squares: Sequence[tuple[str, str]]
+def _edge_apart(
+    p: Program, block: str, squares: Sequence[tuple[str, str]]
 ) -> tuple[Program, list[str], list[tuple[str, str]]]:
-    """The nest of the block where conditions on these loops hold, and nests of others where not;
-    and their copies of squares, with the sources."""
-    blocks, edges = [block], list[tuple[str, str]]()
-    for loop in loops:
-        if not _has_edge(p, loop):
-            continue
-        p = p.reorder(loop, *(x for x in loops if x != loop))
-        before = p.blocks
-        p = p.loop_partition(loop, inner_part(p, loop)[1])
-        *copies, made = (name for name in p.blocks if name not in before)
-        blocks.append(made)
-        in_order = sorted(squares, key=lambda x: p.blocks.index(x[0]))
-        edges += [(copy, source) for copy, (_, source) in zip(copies, in_order, strict=True)]
-    return p, blocks, edges
+    """The nest of the block where conditions on its outermost loop hold, and that of another where
+    not, if there are such; and the other's copies of squares, with the sources."""
+    outermost = p.loops(block)[0]
+    end = _edge(p, outermost)
+    if end is None:
+        return p, [block], []
+    before = p.blocks
+    p = p.loop_partition(outermost, end)
+    *copies, made = (name for name in p.blocks if name not in before)
+    in_order = sorted(squares, key=lambda x: p.blocks.index(x[0]))
+    sources = [source for _, source in in_order]
+    return p, [block, made], list(zip(copies, sources, strict=True))
 
 
 def _filled(p: Program, copy: str, source: str) -> tuple[Program, LoopRef]:
     """The copy turns a square that is filled before, with what stands for missing elements; and
     the loop along the lines that are filled."""
     *_, row, _, _ = p.loops(copy)
-    *outer, across, last = (as_int(var(f"_{d}")) for d in range(len(p.block(copy).iters)))
-    p = p.reindex_cache_read(copy, source, (*outer, last, across))
-    fill, memory = p.made
-    p = p.compute_at(fill, row)
-    p = p.shrink_buffer(memory)
-    *_, line = p.loops(fill)
-    return p, line
+    *outer, across, last = _iterators(p, copy)
+    p, fill = _copied(p, copy, source, row, (*outer, last, across))
+    return p, p.loops(fill)[-1]
 
 
 def _as_loops(
