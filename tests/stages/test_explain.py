@@ -54,3 +54,27 @@ def test_explain() -> None:
     h = b.call("cumsum", h, axis=0, exclusive=False, reverse=False, span=Span("model.py", 8))
     text = pliant.compile(b.finish([h])).explain()
     assert re.sub(r"(k_[a-z]+_)[0-9a-f]{16}", r"\1…", text) == WANT, text
+
+
+def test_long_formulas_of_memory_are_told_in_steps() -> None:
+    """Several values of sizes that nothing is known of are wanted at once, and others later."""
+    names = [f"a_size_of_the_model_{k}" for k in range(6)]
+    b = Builder("main", OPERATORS)
+    sums = []
+    for k, name in enumerate(names):
+        x = b.param(f"x{k}", f32, (var(name), 3))
+        h = b.call("cumsum", x, axis=0, exclusive=False, reverse=False)
+        sums.append(b.call("cumsum", h, axis=1, exclusive=False, reverse=False))
+    f = pliant.compile(b.finish(sums))
+    lines = f.explain().splitlines()
+    (at,) = (k for k, line in enumerate(lines) if line.startswith("memory for intermediate values"))
+    total = re.fullmatch(r"memory for intermediate values: (\w+) bytes, where", lines[at])
+    assert total, lines[at]
+    steps = re.findall(r"^  (\w+) = (.+)$", "\n".join(lines[at + 1 :]), re.MULTILINE)
+    assert total[1] == steps[-1][0]
+    known: dict[str, int] = {}
+    sizes = {name: 5 + k for k, name in enumerate(names)}
+    for name, formula in steps:
+        known[name] = eval(formula, {"max": max, **sizes, **known})
+    whole = f.stats()["peak_memory"]
+    assert known[total[1]] == eval(whole, {"max": max, **sizes})

@@ -33,7 +33,7 @@ from pliant.lower.narrow_values import narrow_values
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.quotients import multiply_by_reciprocals
-from pliant.lower.same_copies import drop_same_copies
+from pliant.lower.same_order import order_as_read
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
@@ -116,7 +116,7 @@ def lower_function(
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)
-    drop_same_copies(s, orders)
+    order_as_read(s, orders)
     if numerics != "strict":
         scale_after(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])

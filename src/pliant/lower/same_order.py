@@ -25,7 +25,7 @@ from pliant.lower.stages import Stages
 from pliant.sym.expr import var
 
 
-def drop_same_copies(s: Stages, orders: dict[str, Order]) -> None:
+def order_as_read(s: Stages, orders: dict[str, Order]) -> None:
     """Rewrite in place, readers before what they read. `orders` are those of all stages."""
     readers = readers_of(s)
     for name in reversed(tuple(s.stages)):
