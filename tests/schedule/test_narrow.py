@@ -9,6 +9,7 @@ from pliant.base.dtypes import f32
 from pliant.ir.expr import Expr, Index, Unary
 from pliant.ir.tensor import compute, placeholder, reduce, select
 from pliant.loop.from_tensor import unscheduled
+from pliant.loop.printer import function_text
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
@@ -53,6 +54,26 @@ def test_identities(combiner: str, other: float) -> None:
     # The start is of the row, not of all rows.
     same(p, q.decompose_reduction("y", "y_r").parallel("y_i"), SIZES)
     same(p, q.split("y_r", 4).decompose_reduction("y", "y_r_0"), SIZES)
+
+
+def test_conditions_that_hold_in_what_is_left() -> None:
+    p = row("sum", 0.0)
+    q = p.narrow("y_r", *band(var("y_i")))
+    assert "select" in function_text(p.function)
+    assert "select" not in function_text(q.function)
+    wider = p.narrow("y_r", 0, band(var("y_i"))[1])
+    text = function_text(wider.function)
+    assert "select" in text
+    assert text.count("<=") == 1  # only where the band begins
+    same(p, wider, SIZES)
+
+
+def test_the_rest_of_a_split() -> None:
+    """How many iterations are left depends on the row, which is still no part of the reduction."""
+    p = row("sum", 0.0)
+    q = p.narrow("y_r", *band(var("y_i"))).decompose_reduction("y", "y_r")
+    q = q.split("y_r", 2, tail="peel", tail_loop="exact")
+    same(p, q.reduce_lanes("y").parallel("y_i"), SIZES)
 
 
 def attention() -> Program:

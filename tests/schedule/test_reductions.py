@@ -112,12 +112,30 @@ def test_reduce_lanes() -> None:
     q = p.split("s_r", 4).rfactor("s_r_1").reduce_lanes("s")
     assert outline(q).endswith("s_rf(s_i, s_r_0, s_r_1) where 4*s_r_0 + s_r_1 < k\n  s(s_i)")
     same(p, q)
-    with pytest.raises(SchedulingError, match="s_r_1 is not one of its reduction iterators"):
-        p.split("s_r", 4).reduce_lanes("s")
+    same(p, p.split("s_r", 4).reduce_lanes("s"))
     with pytest.raises(SchedulingError, match="is not a number up to 64"):
         p.reduce_lanes("s")
     with pytest.raises(SchedulingError, match="no update by a known combiner"):
         running().reduce_lanes("y")
+
+
+def test_lanes_of_a_part_of_an_iterator() -> None:
+    p = rows().decompose_reduction("s", "s_r")
+    whole = p.split("s_r", 4, tail="peel", tail_loop="exact").reduce_lanes("s")
+    assert outline(whole) == lines("""
+        s_i < n
+          s_init(s_i)
+          s_r_0 < k//4
+            s(s_i, s_r_0)
+          s_r_t < k%4
+            s_t(s_i, 4*(k//4) + s_r_t)
+    """)
+    same(p, whole)
+    masked = p.split("s_r", 4).reduce_lanes("s")
+    same(p, masked)
+    apart = p.split("s_r", 4).split("s_r_1", 2).reorder("s_r_1_1", "s_r_1_0")
+    with pytest.raises(SchedulingError, match="s_r_1_0 is not one of its reduction iterators"):
+        apart.reduce_lanes("s")
 
 
 def test_all_sizes_after_many_steps() -> None:

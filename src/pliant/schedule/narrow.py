@@ -21,11 +21,12 @@ After:
             with block("y", S(i, n), R(r, k)) as (a, c):
                 with init():
                     y[a] = -inf
-                y[a] = fmax(y[a], select(c <= a, x[a, c], -inf))
+                y[a] = fmax(y[a], x[a, c])
 
-Elsewhere it combines the identity. Where that is not so by the choices in it alone, it is by rules
-of the real numbers: -inf and a number are -inf, 0 times or through a number is 0. What is left out
-is no NaN any more that came of an infinity or a NaN there.
+Conditions that hold in all that is left are gone. Elsewhere it combines the identity. Where that is
+not so by the choices in it alone, it is by rules of the real numbers: -inf and a number are -inf, 0
+times or through a number is 0. What is left out is no NaN any more that came of an infinity or a
+NaN there.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def narrow(p: Program, loop: str, first: IntLike, end: IntLike) -> Program:
     path = p.loop_path("narrow", loop)
     target, facts = path[-1], p.around(path)
     assert isinstance(target, For)
-    body, extent = later(target, low, p.sizes), facts.simplify(high - low)
+    kept = target.replace(body=without_proved(target.body, between(target, low, high, facts)))
+    body, extent = later(kept, low, p.sizes), facts.simplify(high - low)
     return p.with_body(replace_at(path, target.replace(extent=extent, body=body)))
 
 

@@ -23,18 +23,18 @@ After:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from pliant.ir.expr import Axis, Expr, Reduce, Select
 from pliant.ir.node import walk
 from pliant.loop.reducer import Reducer
 from pliant.loop.reduction import Update, as_update, combine
 from pliant.loop.rewrite import conjoin, conjuncts, int_names, replace_at, subst
-from pliant.loop.stmt import Block, For, Store
+from pliant.loop.stmt import Block, For, Iter, Store
 from pliant.schedule.conflicts import strict_order
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
-from pliant.sym.expr import var
+from pliant.sym.expr import Int, ceildiv, var
 
 MAX_LANES: Final = 64
 LANE: Final = "_r0"
@@ -42,13 +42,15 @@ LANE: Final = "_r0"
 
 @primitive
 def reduce_lanes(p: Program, block: str) -> Program:
-    """The innermost loop around the reduction `block` goes into its expression."""
+    """The innermost loop around the reduction `block` goes into its expression: one of its
+    iterators, or the last part of one that was split."""
     loop, update = check_reduce_lanes(p, block)
     path = p.block_path("reduce_lanes", block)
     target = path[-1]
     assert isinstance(target, Block)
-    (gone,) = [i for i, b in zip(target.iters, target.bindings, strict=True) if b is var(loop.var)]
-    lane = {gone.var: var(LANE), loop.var: var(LANE)}
+    at = next(k for k, b in enumerate(target.bindings) if loop.var in b.names)
+    lane, left = {loop.var: var(LANE)}, _without(target.iters[at], target.bindings[at], loop)
+    lane[target.iters[at].var] = var(LANE) if left is None else left.position
     (place,), (value,), (nothing,) = update.places, update.values, update.identity
     assert isinstance(update.combiner, str)
     value = subst(value, lane)
@@ -57,19 +59,48 @@ def reduce_lanes(p: Program, block: str) -> Program:
     if inside is not None:
         value = Select(inside, value, nothing)
     total: Expr = Reduce(update.combiner, (Axis(LANE, loop.extent),), value)
-    kept = [k for k, i in enumerate(target.iters) if i is not gone]
-    alone = not any(target.iters[k].kind == "R" for k in kept)
+    iters = list(zip(target.iters, target.bindings, strict=True))
+    iters[at : at + 1] = [] if left is None else [(left.iter, left.binding)]
+    alone = not any(i.kind == "R" for i, _ in iters)
     starts = isinstance(target.init, Store) and target.init.value is nothing
     if not (alone and starts):
         total = combine(update.combiner, place.load, total)
     made = target.replace(
-        iters=tuple(target.iters[k] for k in kept),
-        bindings=tuple(target.bindings[k] for k in kept),
+        iters=tuple(i for i, _ in iters),
+        bindings=tuple(b for _, b in iters),
         body=Store(place.buffer, place.indices, total),
         init=None if alone and starts else target.init,
         where=conjoin([c for c in conditions if loop.var not in int_names(c)]),
     )
     return p.with_body(replace_at(path[:-1], made))
+
+
+class _Left(NamedTuple):
+    """What is left of an iterator without the elements of a loop: it counts runs of them;
+    `position` is where the lane's element is."""
+
+    iter: Iter
+    binding: Int
+    position: Int
+
+
+def _without(i: Iter, binding: Int, loop: For) -> _Left | None:
+    """The iterator over runs of the loop; None where it is the loop alone."""
+    if binding is var(loop.var):
+        return None
+    runs = _runs(binding, loop)
+    assert runs is not None
+    n = loop.extent
+    return _Left(i.replace(extent=ceildiv(i.extent, n)), runs, n * var(i.var) + var(LANE))
+
+
+def _runs(binding: Int, loop: For) -> Int | None:
+    """r, where the binding is extent * r + loop."""
+    linear = binding.linear(loop.var)
+    if linear is None or linear[0] != 1:
+        return None
+    runs = linear[1] // loop.extent
+    return runs if runs * loop.extent is linear[1] else None
 
 
 def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
@@ -96,7 +127,7 @@ def check_reduce_lanes(p: Program, block: str) -> tuple[For, Update]:
     over = [
         i.kind
         for i, b in zip(target.iters, target.bindings, strict=True)
-        if loop.var in b.names and (b is var(loop.var) or i.kind != "R")
+        if loop.var in b.names and (_runs(b, loop) is not None or i.kind != "R")
     ]
     uses = sum(loop.var in b.names for b in target.bindings)
     if over != ["R"] or uses != 1:

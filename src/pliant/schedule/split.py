@@ -51,6 +51,7 @@ from pliant.ir.expr import Expr
 from pliant.loop.rewrite import conjoin, conjuncts, copy_of, less, replace_at, subst
 from pliant.loop.stmt import Alloc, Block, For, If, Seq, Stmt, seq
 from pliant.schedule.errors import SchedulingError
+from pliant.schedule.loop_partition import later
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, minimum, var
@@ -96,7 +97,7 @@ def split(
     copy, _ = copy_of(For(loop, n, target.body), names, "_t")
     assert isinstance(copy, For)
     base = f * (n // f)
-    rest = subst(copy.body, {copy.var: base + var(copy.var)})
+    rest = later(copy, base, p.sizes)
     if tail_loop == "mask":
         rest = guard(rest, less(base + var(copy.var), n))
     over = facts.simplify(n % f)
