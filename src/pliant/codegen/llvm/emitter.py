@@ -312,7 +312,8 @@ class Emitter:
                     self.statement(child)
             case Store(buffer, indices, value):
                 self.to_bf16 = self.options.flushes and value.dtype is bf16
-                memory.store(self, buffer, indices, exprs.emit(self, value))
+                whole = self.mask is not None and memory.keeps_others(self, s)
+                memory.store(self, buffer, indices, exprs.emit(self, value), whole=whole)
                 self.to_bf16 = False
             case For():
                 self._loop(s)

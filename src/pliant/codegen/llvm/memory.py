@@ -14,7 +14,7 @@ from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints, past, pieces, runs
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
-from pliant.ir.expr import Const, Expr, Index, Load
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import walk
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
@@ -99,8 +99,11 @@ def _vectors_of(e: Emitter, number: Const) -> str:
     return name
 
 
-def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> None:
-    """Write one element, or one per active lane."""
+def store(
+    e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val, *, whole: bool = False
+) -> None:
+    """Write one element, or one per active lane; `whole` says that other lanes have what memory
+    holds."""
     place = e.place(buffer)
     if place.lanes > 1:
         _private_store(e, buffer, place.pointer, indices, exprs.widen(e, value))
@@ -116,13 +119,41 @@ def store(e: Emitter, buffer: Buffer, indices: tuple[Expr, ...], value: Val) -> 
             _prefetch(e, buffer, address, e.ahead)
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
-            value, mask = _kept(e, buffer, address, value), None
+            value, mask = value if whole else _kept(e, buffer, address, value), None
         if mask is None and e.stream_from is not None:
             _stream(e, buffer, address, offset, value, e.stream_from)
         else:
             _write(e, address, value, buffer.dtype.bytes, mask)
     else:
         _scatter(e, _pointers(e, place.pointer, offset, buffer.dtype), exprs.widen(e, value))
+
+
+def keeps_others(e: Emitter, s: loop.Store) -> bool:
+    """Whether the stored sum is, in lanes that are not active, what it was: products of elements
+    that are not read there, and so are 0, were added."""
+    match s.value:
+        case Binary("add", Load(source, indices), more) if source is s.buffer:
+            return e.options.contract and indices == s.indices and _is_zero(e, more)
+    return False
+
+
+def _is_zero(e: Emitter, x: Expr) -> bool:
+    """Whether a value is 0 in lanes that are not active."""
+    match x:
+        case Load(source=Buffer() as buffer, indices=indices):
+            if e.place(buffer).lanes > 1 or buffer.scope == "register":
+                return False
+            if not all(isinstance(i, Index) for i in indices):
+                return False
+            step = e.resolve(_affine(buffer, indices)).linear(e.lane_var)
+            return step is not None and step[0] == 1
+        case Binary("mul", a, b) | Select(_, a, b):
+            return _is_zero(e, a) and _is_zero(e, b)
+        case Cast(_, a) | Reduce("sum", _, a):
+            return _is_zero(e, a)
+        case Const():
+            return bool(x.value == 0)
+    return False
 
 
 def store_if(e: Emitter, cond: Val, s: loop.Store) -> bool:
