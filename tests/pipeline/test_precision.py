@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import pliant
 from pliant import UnsupportedError
@@ -23,15 +25,27 @@ def _compiled(module: nn.Module, x: torch.Tensor) -> pliant.Compiled:
     return pliant.compile(module, (x,), dynamic_shapes=({0: "n"},), precision="bf16")
 
 
-@pytest.mark.parametrize("kind", ["linear", "conv", "transposed"])
+def _depthwise(channels: int, window: int, stride: int) -> nn.Module:
+    return nn.Conv2d(channels, channels, window, stride, window // 2, groups=channels)
+
+
+ONE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(37, 21), (37,)),
+    "conv": (lambda: nn.Conv2d(6, 9, 3, padding=1), (6, 8, 7)),
+    "transposed": (lambda: nn.ConvTranspose2d(6, 5, 4, stride=2), (6, 4, 5)),
+    "window of 5": (lambda: _depthwise(5, 5, 1), (5, 3, 40)),
+    "window of 5, strided": (lambda: _depthwise(40, 5, 2), (40, 9, 7)),
+    "window of 7": (lambda: _depthwise(19, 7, 1), (19, 11, 6)),
+    "window of 4": (lambda: nn.Conv2d(33, 33, 4, padding=(3, 1), groups=33), (33, 6, 9)),
+}
+
+
+@pytest.mark.parametrize("kind", ONE)
 def test_one_product(kind: str) -> None:
     """Each factor is off by 2**-8 of itself, sums are f32: a bound for every output."""
     torch.manual_seed(0)
-    module, shape = {
-        "linear": (nn.Linear(37, 21), (37,)),
-        "conv": (nn.Conv2d(6, 9, 3, padding=1), (6, 8, 7)),
-        "transposed": (nn.ConvTranspose2d(6, 5, 4, stride=2), (6, 4, 5)),
-    }[kind]
+    make, shape = ONE[kind]
+    module = make()
     f = _compiled(module.eval(), torch.randn(3, *shape))
     exact = module.double()
     for n in (1, 3, 13):
@@ -89,6 +103,41 @@ def test_what_is_no_product_stays() -> None:
     f = _compiled(module, x)
     assert "conv stays f32: no matrix product" in f.explain()
     assert torch.equal(f(x), pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))(x))
+
+
+class Pictures(nn.Module):
+    """A window between two products, which want channels innermost."""
+
+    def __init__(self, channels: int, window: int, stride: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Conv2d(3, channels, 1), nn.Conv2d(channels, 3, 1)
+        self.depthwise = nn.Conv2d(channels, channels, window, stride, groups=channels)
+        self.around = (window // 2, (window - 1) // 2) * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.pad(F.relu6(self.up(x)), self.around)
+        return self.down(F.hardswish(self.depthwise(y)))
+
+
+@pytest.mark.parametrize("channels", [16, 24, 40, 64, 75])
+@pytest.mark.parametrize(("window", "stride"), [(5, 1), (5, 2), (7, 1), (4, 1)])
+def test_windows(channels: int, window: int, stride: int) -> None:
+    """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""
+    torch.manual_seed(0)
+    module = Pictures(channels, window, stride).eval()
+    dims = {0: "n", 2: "h", 3: "w"}
+    x = torch.randn(2, 3, 20, 21)
+    f = pliant.compile(module, (x,), dynamic_shapes=(dims,), precision="bf16")
+    assert "[windowed]" in f.explain() and "conv stays f32" not in f.explain()
+    assert f.explain().count("[map]") == 2  # of the picture, and of the result
+    for n, h, w in ((0, 4, 4), (1, 1, 1), (1, 2, 33), (2, 3, 4), (1, 9, 8), (3, 16, 7), (1, 31, 5)):
+        x = torch.randn(n, 3, h, w)
+        with torch.no_grad():
+            want = module(x)
+        assert torch.linalg.vector_norm(f(x) - want) <= 0.02 * torch.linalg.vector_norm(want)
+    x[0, :, 20, 2] = float("inf")
+    with torch.no_grad():
+        assert torch.equal(f(x).isfinite(), module(x).isfinite())
 
 
 @pytest.mark.parametrize("word", ["int4", "fp8", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from torch import nn
 from pliant.codegen.build import kernel_text
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
+from pliant.ir.expr import Reduce
+from pliant.ir.node import walk
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -27,11 +30,13 @@ def depthwise(rank: int = 2, channels: int = 40, **options: Any) -> nn.Module:
     return conv(channels, channels, groups=channels, **{"kernel_size": 3} | options)
 
 
-def spec_of(between: nn.Module, rank: int = 2, *, fixed: bool = False) -> Spec:
+def spec_of(
+    between: nn.Module, rank: int = 2, *, fixed: bool = False, dtype: torch.dtype = torch.float32
+) -> Spec:
     """The reduction of a module between two products, which want channels innermost."""
     pointwise = nn.Conv1d if rank == 1 else nn.Conv2d
-    module = nn.Sequential(pointwise(40, 40, 1), between, pointwise(40, 40, 1))
-    x = torch.ones(2, 40, *(20, 21)[:rank])
+    module = nn.Sequential(pointwise(40, 40, 1), between, pointwise(40, 40, 1)).to(dtype)
+    x = torch.ones(2, 40, *(20, 21)[:rank], dtype=dtype)
     dynamic: Any = ({0: "n"} | {2 + d: f"d{d}" for d in range(rank)},)
     request = Request(module.eval(), (x,), None, ({},) if fixed else dynamic)
     imported = import_model(request, OPERATORS)
@@ -39,9 +44,9 @@ def spec_of(between: nn.Module, rank: int = 2, *, fixed: bool = False) -> Spec:
     return next(x.spec for _, x in lowered.main.launches if x.spec.kind == "reduction")
 
 
-def places_of(width: int, options: dict[str, Any]) -> tuple[int, int]:
-    """How many places a window of 3 by 3 has along the axes of an image that is 5 high."""
-    reach = 1 + 2 * options.get("dilation", 1) - 2 * options.get("padding", 0)
+def places_of(width: int, options: dict[str, Any], window: int = 3) -> tuple[int, int]:
+    """How many places a square window has along the axes of an image that is 5 high."""
+    reach = 1 + (window - 1) * options.get("dilation", 1) - 2 * options.get("padding", 0)
     high, wide = ((size - reach) // options.get("stride", 1) + 1 for size in (5, width))
     return high, wide
 
@@ -71,6 +76,45 @@ def sizes_of(spec: Spec, channels: int, width: int, places: tuple[int, int]) -> 
     values = (1, channels, 5, width, 1, channels, *places)
     known = {str(e): v for e, v in zip((*image, *result), values, strict=True)}
     return [known[name] for name in spec.sizes]
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "padded": {"kernel_size": 5, "padding": 2},
+    "strided": {"kernel_size": 5, "padding": 2, "stride": 2},
+    "dilated": {"kernel_size": 5, "padding": 3, "dilation": 2},
+    "even": {"kernel_size": 4, "padding": 1},
+    "more than the kernel": {"kernel_size": 5, "padding": 7},
+}
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", LARGE)
+def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
+    options = LARGE[name]
+    window = options["kernel_size"]
+    dtype = torch.bfloat16 if pairs else torch.float32
+    spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()), dtype=dtype)
+    p = windowed_recipe(spec, LANES, SUMS, pairs=pairs)
+    cases = [(6, 4), (14, 5), (9, 2)]
+    places = {size: places_of(size, options, window) for size, _ in cases}
+    same(start(spec), p, [sizes_of(spec, c, size, places[size]) for size, c in cases])
+    counts = [p.loop(x).extent for block in p.blocks for x in p.loops(block)]
+    by_row = [x for x in counts if any(name not in p.sizes for name in x.names)]
+    assert by_row  # how many rows of the window there are depends on where it is
+    assert pairs == any(isinstance(n, Reduce) for n in walk(p.function.body))
+
+
+def test_pairs_of_products() -> None:
+    """Two rows of bf16 at a time, by one instruction where there is one; a last one by itself."""
+    module = nn.Sequential(depthwise(kernel_size=5, padding=2), nn.ReLU6())
+    p = windowed_recipe(spec_of(module, dtype=torch.bfloat16), 16, 28, pairs=True)
+    for machine, has in (("x86-64-avx512", False), ("x86-64-avx512-bf16", True)):
+        text, _ = kernel_text(p.function, target(machine))
+        assert ("dpbf16ps.512" in text) == has
+    assert "fmul" not in text  # not for a single row either
+    strict = replace(spec_of(module, dtype=torch.bfloat16), numerics="strict")
+    text, _ = kernel_text(windowed_recipe(strict, 16, 28, pairs=True).function, target(machine))
+    assert "dpbf16ps" not in text
 
 
 @pytest.mark.parametrize("module", [

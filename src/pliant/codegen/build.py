@@ -13,6 +13,7 @@ from pliant.base.errors import InternalError, PliantError, ResourceError
 from pliant.base.settings import settings
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.multiply_add import is_multiply_add
+from pliant.codegen.llvm.pairs import has_pairs
 from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
@@ -90,7 +91,7 @@ def kernel_schedule(spec: Spec, t: Target) -> Program:
         wanted = (plan.a_side.dtype, packed.dtype, plan.columns(packed), plan.group)
         offered = target_matmuls(t, spec.numerics)
         mm = next(x for x in offered if (x.a, x.b, x.columns, x.group) == wanted)
-    return schedule(spec, t.lanes(32), mm, t.l3 // 2)
+    return schedule(spec, t.lanes(32), mm, t.l3 // 2, pairs=has_pairs(t.features))
 
 
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:

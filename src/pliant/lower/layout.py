@@ -81,6 +81,8 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
         if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
             fixed = given if tensor.reduce_axes else given | set(s.results)
+            if classify(tensor) == "reduction":
+                fixed = fixed | constants
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in fixed):
                     continue

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pliant.base.dtypes import bf16, f32
-from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, const
+from pliant.ir.bf16 import chosen_in_bf16, from_bf16
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import is_identity
@@ -164,13 +165,9 @@ def _reading(s: Stages, stage: Stage, short: Mapping[str, str]) -> Stage:
     def widened(node: Node) -> Node:
         if isinstance(node, Load) and node.source.name in short:
             return Load(s.types[short[node.source.name]], node.indices).cast(f32)
-        if isinstance(node, Cast) and node.dtype is bf16 and _from_bf16(node.a) is not None:
-            return _from_bf16(node.a)  # type: ignore[return-value]
-        if isinstance(node, Select):  # padding is chosen before it is widened
-            a, b = _from_bf16(node.a), _from_bf16(node.b)
-            if a is not None and b is not None:
-                return Select(node.cond, a, b).cast(f32)
-        return node
+        if isinstance(node, Cast) and node.dtype is bf16:
+            return from_bf16(node.a) or node
+        return (chosen_in_bf16(node) or node) if isinstance(node, Select) else node
 
     body = transform(tensor.body, widened, {})
     changed = replace(stage, tensor=tensor.replace(body=body))
@@ -183,7 +180,7 @@ def _drop_round_trips(s: Stages, group: Group) -> None:
     for k, m in enumerate(group.members):
         source = _copied(m, group)
         tensor = None if source is None else s.stages[source].tensor
-        short = _from_bf16(tensor.body) if isinstance(tensor, Compute) else None
+        short = from_bf16(tensor.body) if isinstance(tensor, Compute) else None
         if isinstance(tensor, Compute) and short is not None and not isinstance(short, Const):
             group.members[k] = s.stages[m.name] = replace(m, tensor=tensor.replace(body=short))
     read = {n for m in group.members for n in m.inputs}
@@ -201,13 +198,3 @@ def _copied(stage: Stage, group: Group) -> str | None:
     if tensor.dtype is not bf16 or not isinstance(load, Load) or not is_identity(load, tensor):
         return None
     return load.source.name if load.source.name in group.names() else None
-
-
-def _from_bf16(x: Expr) -> Expr | None:
-    """The bf16 that an f32 expression widens, or that a number is exactly."""
-    if isinstance(x, Cast) and x.dtype is f32 and x.a.dtype is bf16:
-        return x.a
-    if isinstance(x, Const) and x.dtype is f32:
-        short = const(x.value, bf16)
-        return short if const(float(short.value), f32) is x else None
-    return None

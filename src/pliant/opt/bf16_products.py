@@ -4,8 +4,10 @@
                                               w_bf16: bf16[64, 32] = cast(w)
                                               y = sum of f32(x_bf16[n, k]) * f32(w_bf16[m, k])
 
-What depends on weights alone is converted when the model is compiled; the cast of a view is a view
-of the cast, so that it joins the kernel that computes the values, which then stores half the bytes.
+What depends on weights alone is converted when the model is compiled; the cast of a view, or of
+one with zeros around it, is a view of the cast, so that it joins the kernel that computes the
+values, which then stores half the bytes. Large windows of weights that slide along one channel
+(depthwise convolutions) are products, too; small ones are as fast in f32.
 Products of two values that multiply each few times stay as they are: elements would take longer to
 be converted and laid out in pairs than to be multiplied. So do convolutions of few channels with
 small windows: in f32 they read an image where it lies, pairs of bf16 would have to be copied.
@@ -20,14 +22,15 @@ from pliant.base.dtypes import bf16, f32
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.einsum import names_in
-from pliant.ir.expr import Load
+from pliant.ir.expr import Const, Expr, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute
-from pliant.opt.narrowing import Narrowing, placeholders
-from pliant.sym.expr import as_int
+from pliant.opt.narrowing import Narrowing, factors, multiplied, placeholders
+from pliant.sym.expr import Int, as_int
 
 FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
+SMALL_WINDOW: Final = 9  # elements of one on a single channel that is as fast in f32
 SMALL: Final = 64  # elements of a window on all channels whose copy takes as long as the product
 
 
@@ -40,21 +43,38 @@ class Bf16Products(Narrowing):
         self.narrow: dict[str, Value] = {}
 
     def seen(self, binding: Binding, tensors: tuple[Tensor, ...], values: dict[str, Value]) -> None:
-        """Remembers views."""
+        """Remembers views, and what pads."""
         first = tensors[0]
-        if isinstance(first, Compute) and isinstance(first.body, Load):
-            source = first.body.source
+        viewed = _viewed(first)
+        if isinstance(first, Compute) and viewed is not None:
+            source = viewed.source
             if isinstance(source, Input) and source.dtype is f32:
                 self.views[binding.outputs[0].name] = binding, first, values[source.name]
+
+    def factors(self, tensor: Compute) -> tuple[Load, Load] | str:
+        """Those of windows without a matrix, too: of one channel, weighted by numbers."""
+        found = factors(tensor)
+        loads = multiplied(tensor) if isinstance(found, str) else found
+        return loads if isinstance(loads, tuple) and self.is_window(tensor, loads) else found
+
+    def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
+        """Whether a large window of weights slides along a value."""
+        values = [load for load in loads if not self.is_constant(load)]
+        area = _area(tensor)
+        if len(values) != 1 or not area.is_const or area.value <= SMALL_WINDOW:
+            return False
+        outer, window = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
+        there = [index_names(i) for i in values[0].indices]
+        return any(names & outer and names & window for names in there)
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
         memo: dict[Node, Any],
     ) -> Compute | str:  # fmt: skip
         """`tensor` with these factors in bf16."""
-        window = math.prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
-        if filters_of(tensor) and window.value <= SMALL:
-            return f"a window of {window} elements on few channels takes longer to copy as pairs"
+        area = _area(tensor)
+        if filters_of(tensor) and area.value <= SMALL:
+            return f"a window of {area} elements on few channels takes longer to copy as pairs"
         if not any(self.is_constant(load) for load in loads):
             times = _multiplications(tensor, loads)
             if times < FEW:
@@ -89,14 +109,30 @@ class Bf16Products(Narrowing):
         for view in reversed(chain):
             binding, copy, source = self.views[view.name]
             below = self.narrow[source.name]
-            assert isinstance(copy.body, Load)
-            body = Load(placeholders(below), copy.body.indices)
+            viewed = _viewed(copy)
+            assert viewed is not None
+            body: Expr = Load(placeholders(below), viewed.indices)
+            if isinstance(copy.body, Select):
+                body = Select(copy.body.cond, body, const(0, bf16))
             self.convert(view, copy.replace(body=body), below, binding.op, binding.spans)
             value = view
         return self.narrow[value.name]
 
     def convert(self, wide: Value, made: Tensor, read: Value, op: str, spans: Any) -> None:
         self.narrow[wide.name] = self.bind(f"{wide.name}_bf16", made, {read.name: read}, op, spans)
+
+
+def _viewed(tensor: Tensor) -> Load | None:
+    """What a view, or one with zeros around it, loads; None for anything else."""
+    body = tensor.body if isinstance(tensor, Compute) else None
+    if isinstance(body, Select) and isinstance(body.b, Const) and body.b.value == 0:
+        body = body.a
+    return body if isinstance(body, Load) else None
+
+
+def _area(tensor: Compute) -> Int:
+    """The elements of a reduction's window."""
+    return math.prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
 
 
 def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:

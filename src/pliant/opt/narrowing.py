@@ -1,8 +1,8 @@
 """Walks a function and gives its products to a narrowing, which says how they are computed instead.
 
 What is a product is said by an operator's definition, not by its name: a sum of products of two f32
-values, each with dimensions of the result that the other lacks. Softmax, normalisations and
-windows without a matrix (depthwise convolutions) are none.
+values, each with dimensions of the result that the other lacks. Softmax and normalisations are
+none; windows without a matrix (depthwise convolutions) are for a narrowing to say.
 """
 
 from __future__ import annotations
@@ -30,6 +30,20 @@ def factors(tensor: Tensor) -> tuple[Load, Load] | str:
 
     Empty where it is no sum of products at all.
     """
+    found = multiplied(tensor)
+    if isinstance(found, str):
+        return found
+    assert isinstance(tensor, Compute)
+    outer = {a.var for a in tensor.axes}
+    rows, columns = (names_in(load) & outer for load in found)
+    if not rows - columns or not columns - rows:
+        return "no matrix product: a factor has no dimension of the result for itself"
+    return found
+
+
+def multiplied(tensor: Tensor) -> tuple[Load, Load] | str:
+    """The two values whose products are summed, whatever their dimensions; or why there are none.
+    Empty where it is no sum of products at all."""
     try:
         form = einsum_of(tensor)
     except NoEinsum:
@@ -42,10 +56,6 @@ def factors(tensor: Tensor) -> tuple[Load, Load] | str:
     left, right = _factor(term.a), _factor(term.b)
     if left is None or right is None:
         return "its terms are no products of two f32 values as they are stored"
-    outer = {a.var for a in form.outer}
-    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
-    if not rows - columns or not columns - rows:
-        return "no matrix product: a factor has no dimension of the result for itself"
     return left, right
 
 
@@ -72,6 +82,10 @@ class Narrowing:
             self.add(binding, explain)
         return self.function.replace(bindings=tuple(self.bindings))
 
+    def factors(self, tensor: Compute) -> tuple[Load, Load] | str:
+        """The factors of a product that is computed in another way; or why it is none."""
+        return factors(tensor)
+
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
         memo: dict[Node, Any],
@@ -91,7 +105,7 @@ class Narrowing:
         memo: dict[Node, Any] = {}
         changed = False
         for tensor in producers(tensors):
-            found = factors(tensor) if isinstance(tensor, Compute) else ""
+            found = self.factors(tensor) if isinstance(tensor, Compute) else ""
             if not isinstance(found, str):
                 assert isinstance(tensor, Compute)
                 made = self.product(tensor, found, values, memo)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, f32, i32, i64
-from pliant.codegen.llvm import ints, memory, narrow
+from pliant.codegen.llvm import ints, memory, narrow, pairs
 from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
@@ -101,6 +101,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return call_math(e, "erf_to_round", emit(e, a))
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
+        case Binary("add", a, b) if x.dtype is f32 and (made := pairs.add_products(e, a, b)):
+            return made
         case Binary(op, a, b):
             va, vb = together(e, emit(e, a), emit(e, b))
             if op in ("fmax", "fmin") and not is_narrow(x.dtype) and x.dtype.is_float:

@@ -20,14 +20,17 @@ from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
 
-def schedule(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE) -> Program:
+def schedule(
+    spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE, *, pairs: bool = False
+) -> Program:
     """The schedule of a kernel, whose outputs go past the caches where they have `large` bytes.
+    `pairs`: the target adds up products of bf16 in pairs, lane by lane.
 
     A step whose legality cannot be proved is not taken: then the program runs as it is written,
     right but slow, and a warning says so. With PLIANT_CHECK that is an error.
     """
     try:
-        return _by_recipe(spec, lanes, mm, large)
+        return _by_recipe(spec, lanes, mm, large, pairs)
     except SchedulingError as error:
         if settings().check:
             raise
@@ -49,14 +52,14 @@ def recipe_name(spec: Spec, lanes: int) -> str:
     return spec.kind
 
 
-def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int) -> Program:
+def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: bool) -> Program:
     match recipe_name(spec, lanes):
         case "map":
             return map_recipe(spec, lanes, large)
         case "row":
             return row_recipe(spec, lanes, large)
         case "windowed":
-            return windowed_recipe(spec, lanes, mm.rows * mm.columns // lanes)
+            return windowed_recipe(spec, lanes, mm.rows * mm.columns // lanes, pairs=pairs)
         case "reduction":
             return reduction_recipe(spec, lanes, large)
         case "contraction":

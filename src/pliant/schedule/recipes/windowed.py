@@ -12,7 +12,10 @@ With channels innermost a tile is of columns; it is of two rows, one vector wide
 moves by one, so that they share what they read, too. Of images that come with their channels first
 a tile is of rows, and vectors lie along them. The tiles in the middle have no conditions, the whole
 blocks none on channels or columns; in those at the ends, where the window is partly outside, each
-vector is one of the image or of zeros. A tile at the end makes sums that are not stored, or, where
+vector is one of the image or of zeros. Of a large window only the rows that are inside of the image
+are run through; where both operands are bf16 and an instruction adds their products in pairs, two
+at a time (`codegen.llvm.pairs`), and what slides along the tile is innermost: more of the image
+would have to stay in registers else. A tile at the end makes sums that are not stored, or, where
 what they read would not be there, those that are, one after another. For convolutions of one or few
 channels: where neighbours share no second operand (pools), `reduction` is as fast.
 """
@@ -23,13 +26,14 @@ from contextlib import suppress
 from math import prod
 from typing import Final
 
-from pliant.ir.expr import Axis, Index, index_names, loads_of
+from pliant.ir.bf16 import factors_in_bf16
+from pliant.ir.expr import Axis, Index, Reduce, index_names, loads_of
 from pliant.ir.few_channels import filters_of
 from pliant.ir.tensor import Compute
 from pliant.loop.regions import accesses
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
-from pliant.schedule.loop_partition import inner_part
+from pliant.schedule.loop_partition import inner_part, live_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, read_apart, reduced_nest
@@ -40,6 +44,7 @@ WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
+PAIR: Final = 2
 SMALL_WINDOW: Final = 9  # and of one of which all that two rows share stays in registers
 
 
@@ -74,16 +79,38 @@ def _slid(spec: Spec, tensor: Compute) -> Axis | None:
     return next((a for a in axes if any({tiled, a.var} <= names for names in indices)), None)
 
 
-def windowed_recipe(spec: Spec, lanes: int, sums: int) -> Program:
+def windowed_recipe(spec: Spec, lanes: int, sums: int, *, pairs: bool = False) -> Program:
     """A schedule for a windowed reduction and the maps that follow it; at most so many vectors of
-    `sums` stay in registers."""
+    `sums` stay in registers. `pairs`: there is an instruction that adds products of bf16 in
+    pairs."""
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
+    rows = None if _is_small(tensor) else _rows(spec, tensor)
+    if pairs and rows is not None and _in_bf16(spec, tensor):
+        with suppress(SchedulingError):  # as below
+            return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows, pairs=True)
     heights = (LINES, 1) if _shares_lines(spec) else (1,)
     for height in heights if _is_small(tensor) else ():
         with suppress(SchedulingError):  # what a last row or tile alone would read may not be there
             return _scheduled(spec, lanes, sums, height, by_tile=True)
-    return _scheduled(spec, lanes, sums, 1, by_tile=False)
+    return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows)
+
+
+def _rows(spec: Spec, tensor: Compute) -> Axis | None:
+    """The axis of a window's rows, of which those outside of the image can be left out: that
+    beside the one which slides along the tiled dimension."""
+    slid = _slid(spec, tensor)
+    found = [a for a in tensor.reduce_axes if a is not slid and a.extent.is_const]
+    alone = filters_of(tensor) or spec.numerics == "strict"
+    return None if alone else next((a for a in reversed(found) if a.extent.value > 1), None)
+
+
+def _in_bf16(spec: Spec, tensor: Compute) -> bool:
+    """Whether products of bf16 are summed, in an order that is free."""
+    body = tensor.body
+    if spec.numerics != "fast" or not isinstance(body, Reduce) or body.combiner != "sum":
+        return False
+    return factors_in_bf16(body.body) is not None
 
 
 def _shares_lines(spec: Spec) -> bool:
@@ -106,7 +133,10 @@ def _is_small(tensor: Compute) -> bool:
     return area.is_const and area.value <= SMALL_WINDOW
 
 
-def _scheduled(spec: Spec, lanes: int, sums: int, height: int, *, by_tile: bool) -> Program:
+def _scheduled(
+    spec: Spec, lanes: int, sums: int, height: int, *, by_tile: bool, rows: Axis | None = None,
+    pairs: bool = False,
+) -> Program:  # fmt: skip
     """In tiles of so many rows; each with all blocks, or each block with all tiles of a row."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
@@ -137,16 +167,23 @@ def _scheduled(spec: Spec, lanes: int, sums: int, height: int, *, by_tile: bool)
 
     inside = p.loops(_blocks(p, nest[1])[0]).index(nest[1])
     p, parts = _parts(p, nest[0], whole if nest[0] is tiles else None)
+    every: list[str] = []
     for part in parts:
         loop = p.loops(_blocks(p, part)[0])[inside]
         p, ends = _parts(p, loop, whole if nest[1] is tiles else None)
         for end in ends:
             if filters_of(tensor) and len(outer) > 1:
                 p = _next_row(p, end, outer[-1])
-            p = _in_registers(p, end, len(tile), lanes)
+            if rows is not None:
+                p = _of_rows(p, end, tensor.reduce_axes.index(rows))
+        every += ends
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
+    for part in every:
+        if pairs:
+            p = _in_pairs(p, part)
+        p = _in_registers(p, part, len(tile), lanes)
     return p.parallel(outer[0], grain=grain(work))
 
 
@@ -176,6 +213,34 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
         p = p.transform_layout(buffer, tuple(var(f"_{d}") for d in spec.order))
         p = p.shrink_buffer(buffer)
     return p
+
+
+def _of_rows(p: Program, tiles: str, axis: int) -> Program:
+    """Only those rows of the window that are inside of the image; `axis`: which of its loops it
+    is."""
+    update = _blocks(p, tiles)[1]
+    reduced = [b for i, b in zip(p.block(update).iters, p.block(update).bindings) if i.kind == "R"]
+    (rows,) = reduced[axis].names
+    loops = p.loops(update)
+    inner = loops[loops.index(rows) + 1 :]
+    with suppress(SchedulingError):  # where it is not known that others add nothing
+        found = p.reorder(*inner, rows)
+        found = found.narrow(rows, *live_part(found, rows))
+        return found.reorder(rows, *inner)
+    return p
+
+
+def _in_pairs(p: Program, tiles: str) -> Program:
+    """The window's rows two at a time; a last one by itself."""
+    update = _blocks(p, tiles)[1]
+    rows, slid, column, lane = p.loops(update)[-4:]
+    before = set(p.blocks)
+    p = p.split(rows, PAIR, tail="peel", tail_loop="exact")
+    p = p.reorder(column, slid, lane, p.made[1])
+    for rest in (b for b in p.blocks if b not in before):
+        *_, slid, column, _lane = p.loops(rest)
+        p = p.reorder(column, slid)
+    return p.reduce_lanes(update)
 
 
 def _last_tile(p: Program, tiles: str, whole: Int) -> Program:
