@@ -103,6 +103,15 @@ def test_an_attribute_of_the_wrong_kind() -> None:
         import_onnx(model, OPERATORS)
 
 
+@pytest.mark.parametrize("parts", [2, 4, 2**63 - 1])
+def test_other_parts_than_outputs(parts: int) -> None:
+    model = parsed("g (float[6] x) => (float[2] y) { y, z, v = Split<num_outputs = 3>(x) }")
+    model.opset_import[0].version = 18
+    model.graph.node[0].attribute[0].i = parts
+    with pytest.raises(InvalidModelError, match=f"num_outputs is {parts}, and there are 3 outputs"):
+        import_onnx(model, OPERATORS)
+
+
 def test_operands_of_two_types() -> None:
     with pytest.raises(InvalidModelError, match=r"node 0 \(Add\).*f32 and i64"):
         imported("g (float[n] x, int64[n] z) => (float[n] y) { y = Add(x, z) }")
