@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import pliant
+from pliant.base.dtypes import f32
 from pliant.codegen.build import target_factors
 from pliant.codegen.llvm.target import target
-from pliant.lower.panel_width import panel_width
+from pliant.lower.panel_width import panel_width, sharing
 from tests.compiled.torch_cases import tensor
 
 ROWS = (0, 1, 2, 9, 13, 29, 130)
@@ -96,3 +99,25 @@ def test_choice() -> None:
     for n in (32, 64, 120, 384, 768, 1000, 3072):
         assert panel_width(wide, 32, n, 1, 96) == (32, 1)
     assert panel_width(wide, 32, 24, 9, 3)[1] == 1  # groups would be put together at every step
+
+
+def test_panels_that_groups_share() -> None:
+    """Of 3 x 3 windows over narrow groups they are narrower: less of them is zeros."""
+    (wide,) = (x for x in target_factors(target("x86-64-avx512")) if x.a is x.b is f32)
+    chosen = {n: sharing(wide, 32, n, n, 32, 9) for n in (2, 4, 8, 16, 32, 40)}
+    assert chosen == {2: (8, 16), 4: (4, 16), 8: (2, 16), 16: (1, 16), 32: (1, 32), 40: (1, 40)}
+    usual = replace(wide, fitting=())
+    assert [sharing(usual, 32, n, n, 12, 9) for n in (3, 4, 40)] == [(6, 32), (6, 32), (1, 32)]
+
+
+@pytest.mark.parametrize("precision", [None, "bf16", "int8"])
+@pytest.mark.parametrize("each", [2, 4, 8, 24])
+def test_groups(each: int, precision: str | None) -> None:
+    torch.manual_seed(0)
+    groups = 12
+    module = nn.Sequential(
+        nn.Conv2d(8, groups * each, 1),
+        nn.Conv2d(groups * each, groups * each, 3, padding=1, groups=groups),
+        nn.Conv2d(groups * each, 4, 1),
+    )
+    check(module, (8, 5, 7), precision)

@@ -4,8 +4,8 @@
  ->
     t[g, i] = sum_c  x[g*M + c] * w[g*e + i, c]                             a group a batch
 
-Groups narrower than a panel share one, u at a time, over all their channels together, with zeros
-where a channel is of another group:
+Groups narrower than a panel share one, u at a time (`lower.panel_width.sharing`), over all their
+channels together, with zeros where a channel is of another group:
 
     t[g, i] = sum_c  x[g*u*M + c] * (w[g*u*e + i, c - i//e*M] if 0 <= c - i//e*M < M else 0)
 
@@ -15,27 +15,31 @@ number that is not finite spoils the outputs of all groups that share its panel.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from math import prod
 
 from pliant.base.dtypes import f32, i8, i32, u8
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.contraction import Factors
+from pliant.lower.panel_width import sharing
 from pliant.sym.atoms import DivAtom
-from pliant.sym.expr import Int, var
+from pliant.sym.expr import Int, as_int, var
 
 
 @dataclass(frozen=True)
 class ChannelGroups:
     """Output axis `outer` is `each` outputs of each group, which sum over the `members` of
-    reduction axis `inner`; `together` groups share a panel."""
+    reduction axis `inner`; `together` groups share a panel of so many columns."""
 
     outer: str
     inner: str
     each: int
     members: Int
     together: int
+    columns: int
 
     @property
     def summed(self) -> Int:
@@ -43,8 +47,9 @@ class ChannelGroups:
         return var(self.outer) // self.each * self.members + var(self.inner)
 
 
-def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
-    """The groups of a product, for panels of `columns`; None where there are none."""
+def channel_groups(tensor: Compute, columns: int, kinds: Sequence[Factors]) -> ChannelGroups | None:
+    """The groups of a product, for panels that are usually of `columns`, of factors of these
+    `kinds`; None where there are none."""
     body = tensor.body
     if not isinstance(body, Reduce) or body.combiner != "sum":
         return None
@@ -53,11 +58,12 @@ def channel_groups(tensor: Compute, columns: int) -> ChannelGroups | None:
     loaded = {n.dtype for n in own_nodes(body.body) if isinstance(n, Load)}
     if not (body.dtype is f32 or (body.dtype is i32 and loaded <= {u8, i8})):
         return None  # no target has a tile product for them
+    kind = next((x for x in kinds if {x.a, x.b} == loaded and x.sums is body.dtype), Factors())
     sides = (body.body.a, body.body.b)
     both = names_in(sides[0]) & names_in(sides[1])
     for side, other in (sides, sides[::-1]):
         for index in _indices(side):
-            found = _groups(index, tensor, both, columns)
+            found = _groups(index, tensor, both, columns, kind)
             if found is not None and _has_outputs(other, found):
                 return found
     return None
@@ -75,7 +81,9 @@ def _has_outputs(side: Expr, groups: ChannelGroups) -> bool:
     return any(groups.outer in (i - summed).names & i.names for i in _indices(side))
 
 
-def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> ChannelGroups | None:
+def _groups(
+    index: Int, tensor: Compute, both: Set[str], columns: int, kind: Factors
+) -> ChannelGroups | None:
     """Where `index` is o // e * M + c, for an o that both factors depend on (a window that moves by
     its own size looks the same, but for that)."""
     for outer in tensor.axes:
@@ -85,11 +93,23 @@ def _groups(index: Int, tensor: Compute, both: Set[str], columns: int) -> Channe
         groups = outer.extent.value // each
         for inner in tensor.reduce_axes:
             depthwise = each == 1 and inner.extent == 1
-            together = max(u for u in range(1, max(columns // each, 1) + 1) if groups % u == 0)
-            found = ChannelGroups(outer.var, inner.var, each, inner.extent, together)
+            shared = _sharing(tensor, inner, each, groups, columns, kind)
+            found = ChannelGroups(outer.var, inner.var, each, inner.extent, *shared)
             if index is found.summed and not depthwise:
                 return found
     return None
+
+
+def _sharing(
+    tensor: Compute, inner: Axis, each: int, groups: int, columns: int, kind: Factors
+) -> tuple[int, int]:
+    """How many groups share a panel, and its width; of sums of unknown length as many as fit."""
+    summed = [a.extent for a in (inner, *tensor.reduce_axes)]
+    if not all(x.is_const for x in summed):
+        kind, summed = Factors(), [as_int(1)] * len(summed)
+    members, *window = (x.value for x in summed)
+    positions = prod(window) // max(members, 1)
+    return sharing(kind, columns, each, members, groups, positions)
 
 
 def _divisor(index: Int, outer: Axis) -> int:

@@ -103,7 +103,7 @@ def lower_function(
     watch("fission", lambda: [as_function(s, decided)])
     if numerics != "strict":
         read_bytes(s)
-    wishes = split_axes(s, columns)
+    wishes = split_axes(s, columns, factors)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
     if numerics != "strict":

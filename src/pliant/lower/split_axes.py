@@ -24,6 +24,7 @@ from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
 from pliant.lower.access import is_copy, is_identity
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import assuming, needed
+from pliant.lower.contraction import KINDS, Factors
 from pliant.lower.layout import Order, own_wish, readers_of, runs_in_rows
 from pliant.lower.phases import Phase, phases
 from pliant.lower.stages import Stage, Stages
@@ -50,15 +51,15 @@ class _Halves:
     splits: tuple[Split | None, ...]
 
 
-def split_axes(s: Stages, columns: int) -> dict[str, Order]:
+def split_axes(s: Stages, columns: int, kinds: Sequence[Factors] = KINDS) -> dict[str, Order]:
     """Split what gains by it; the orders that the split values want, by stage name. `columns` is
-    the width of a packed panel."""
+    the usual width of a packed panel, `kinds` are what the factors of products may be."""
     wishes: dict[str, Order] = {}
     halves: dict[str, _Halves] = {}
     stages: dict[str, Stage] = {}
     readers = readers_of(s)
     for name, stage in s.stages.items():
-        made = _split(stage, s, readers, halves, columns)
+        made = _split(stage, s, readers, halves, columns, kinds)
         if made is None:
             stages[name] = stage
             continue
@@ -82,12 +83,13 @@ def _split(
     readers: Mapping[str, list[str]],
     halves: Mapping[str, _Halves],
     columns: int,
+    kinds: Sequence[Factors],
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
     tensor = stage.tensor
     if not isinstance(tensor, Compute):
         return None
     if isinstance(tensor.body, Reduce):
-        return _split_sum(stage.name, tensor, s, readers, columns)
+        return _split_sum(stage.name, tensor, s, readers, columns, kinds)
     return None if stage.name in s.results else _split_map(tensor, halves)
 
 
@@ -95,11 +97,16 @@ def _split(
 
 
 def _split_sum(
-    name: str, tensor: Compute, s: Stages, readers: Mapping[str, list[str]], columns: int
+    name: str,
+    tensor: Compute,
+    s: Stages,
+    readers: Mapping[str, list[str]],
+    columns: int,
+    kinds: Sequence[Factors],
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
     facts = s.facts
     found = phases(tensor, aligned=_is_narrow(tensor, columns))
-    groups = channel_groups(tensor, columns)
+    groups = channel_groups(tensor, columns, kinds)
     if groups is not None and _better_in_rows(tensor, groups, columns):
         elsewhere = dict.fromkeys(s.stages, ())  # what is made here may lie in any order
         if runs_in_rows(name, s, readers, elsewhere):
@@ -154,7 +161,7 @@ def _better_in_rows(tensor: Compute, groups: ChannelGroups, columns: int) -> boo
         return False
     width = wide.extent.value if wide.extent.is_const else lanes
     filled = width / (-(-width // lanes) * lanes)
-    return filled > BETTER * groups.each / columns
+    return filled > BETTER * groups.each / groups.columns
 
 
 def _own_channels(term: Expr, channel: Int, groups: ChannelGroups) -> Expr:

@@ -127,7 +127,9 @@ def split_sizes(site: Site, axis: int) -> tuple[Int, ...]:
         return (site.sizes.divide(size, as_int(count)),) * count
     parts = site.int_attr("num_outputs", count)
     if parts != count:
-        raise InvalidModelError(f"{site.span}: num_outputs is {parts}, and there are {count} outputs")
+        raise InvalidModelError(
+            f"{site.span}: num_outputs is {parts}, and there are {count} outputs"
+        )
     chunk = (size + parts - 1) // parts
     full = [site.sizes.clamp(size - chunk * k, as_int(0), chunk) for k in range(parts)]
     return tuple(full)
