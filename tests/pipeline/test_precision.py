@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +118,13 @@ class Pictures(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.pad(F.relu6(self.up(x)), self.around)
         return self.down(F.hardswish(self.depthwise(y)))
+
+
+@pytest.mark.parametrize("window", [3, (1, 31), (11, 1)])
+def test_windows_that_are_as_fast_in_f32(window: Any) -> None:
+    module = nn.Conv2d(8, 8, window, groups=8, padding="same").eval()
+    f = _compiled(module, torch.randn(2, 8, 9, 40))
+    assert "conv stays f32: no matrix product" in f.explain()
 
 
 @pytest.mark.parametrize("channels", [16, 24, 40, 64, 75])

@@ -58,10 +58,10 @@ class Bf16Products(Narrowing):
         return loads if isinstance(loads, tuple) and self.is_window(tensor, loads) else found
 
     def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
-        """Whether a large window of weights slides along a value."""
+        """Whether a large window of weights, which has rows and columns, slides along a value."""
         values = [load for load in loads if not self.is_constant(load)]
-        area = _area(tensor)
-        if len(values) != 1 or not area.is_const or area.value <= SMALL_WINDOW:
+        area, sides = _area(tensor), [a for a in tensor.reduce_axes if a.extent != 1]
+        if len(values) != 1 or len(sides) < 2 or not area.is_const or area.value <= SMALL_WINDOW:
             return False
         outer, window = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
         there = [index_names(i) for i in values[0].indices]
