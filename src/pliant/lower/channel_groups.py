@@ -23,10 +23,10 @@ from pliant.base.dtypes import f32, i8, i32, u8
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.lower.contraction import Factors
+from pliant.lower.contraction import F32, Factors
 from pliant.lower.panel_width import sharing
 from pliant.sym.atoms import DivAtom
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, var
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class ChannelGroups:
     @property
     def summed(self) -> Int:
         """The channel."""
-        return var(self.outer) // self.each * self.members + var(self.inner)
+        return _summed(self.outer, self.inner, self.each, self.members)
+
+
+def _summed(outer: str, inner: str, each: int, members: Int) -> Int:
+    return var(outer) // each * members + var(inner)
 
 
 def channel_groups(tensor: Compute, columns: int, kinds: Sequence[Factors]) -> ChannelGroups | None:
@@ -58,7 +62,7 @@ def channel_groups(tensor: Compute, columns: int, kinds: Sequence[Factors]) -> C
     loaded = {n.dtype for n in own_nodes(body.body) if isinstance(n, Load)}
     if not (body.dtype is f32 or (body.dtype is i32 and loaded <= {u8, i8})):
         return None  # no target has a tile product for them
-    kind = next((x for x in kinds if {x.a, x.b} == loaded and x.sums is body.dtype), Factors())
+    kind = next((x for x in kinds if {x.a, x.b} == loaded and x.sums is body.dtype), F32)
     sides = (body.body.a, body.body.b)
     both = names_in(sides[0]) & names_in(sides[1])
     for side, other in (sides, sides[::-1]):
@@ -93,10 +97,9 @@ def _groups(
         groups = outer.extent.value // each
         for inner in tensor.reduce_axes:
             depthwise = each == 1 and inner.extent == 1
-            shared = _sharing(tensor, inner, each, groups, columns, kind)
-            found = ChannelGroups(outer.var, inner.var, each, inner.extent, *shared)
-            if index is found.summed and not depthwise:
-                return found
+            if index is _summed(outer.var, inner.var, each, inner.extent) and not depthwise:
+                shared = _sharing(tensor, inner, each, groups, columns, kind)
+                return ChannelGroups(outer.var, inner.var, each, inner.extent, *shared)
     return None
 
 
@@ -104,12 +107,11 @@ def _sharing(
     tensor: Compute, inner: Axis, each: int, groups: int, columns: int, kind: Factors
 ) -> tuple[int, int]:
     """How many groups share a panel, and its width; of sums of unknown length as many as fit."""
-    summed = [a.extent for a in (inner, *tensor.reduce_axes)]
-    if not all(x.is_const for x in summed):
-        kind, summed = Factors(), [as_int(1)] * len(summed)
-    members, *window = (x.value for x in summed)
-    positions = prod(window) // max(members, 1)
-    return sharing(kind, columns, each, members, groups, positions)
+    window = [a.extent for a in tensor.reduce_axes if a is not inner]
+    if not (inner.extent.is_const and all(x.is_const for x in window)):
+        return sharing(F32, columns, each, 1, groups, 1)
+    positions = prod(x.value for x in window)
+    return sharing(kind, columns, each, inner.extent.value, groups, positions)
 
 
 def _divisor(index: Int, outer: Axis) -> int:

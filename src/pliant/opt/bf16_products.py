@@ -26,11 +26,10 @@ from pliant.ir.expr import Const, Expr, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute
-from pliant.opt.narrowing import Narrowing, factors, multiplied, placeholders
-from pliant.sym.expr import Int, as_int
+from pliant.ir.windows import area, is_small
+from pliant.opt.narrowing import Narrowing, placeholders
 
 FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
-SMALL_WINDOW: Final = 9  # elements of one on a single channel that is as fast in f32
 SMALL: Final = 64  # elements of a window on all channels whose copy takes as long as the product
 
 
@@ -51,17 +50,11 @@ class Bf16Products(Narrowing):
             if isinstance(source, Input) and source.dtype is f32:
                 self.views[binding.outputs[0].name] = binding, first, values[source.name]
 
-    def factors(self, tensor: Compute) -> tuple[Load, Load] | str:
-        """Those of windows without a matrix, too: of one channel, weighted by numbers."""
-        found = factors(tensor)
-        loads = multiplied(tensor) if isinstance(found, str) else found
-        return loads if isinstance(loads, tuple) and self.is_window(tensor, loads) else found
-
     def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
         """Whether a large window of weights, which has rows and columns, slides along a value."""
         values = [load for load in loads if not self.is_constant(load)]
-        area, sides = _area(tensor), [a for a in tensor.reduce_axes if a.extent != 1]
-        if len(values) != 1 or len(sides) < 2 or not area.is_const or area.value <= SMALL_WINDOW:
+        sides = [a for a in tensor.reduce_axes if a.extent != 1]
+        if len(values) != 1 or len(sides) < 2 or not area(tensor).is_const or is_small(tensor):
             return False
         outer, window = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
         there = [index_names(i) for i in values[0].indices]
@@ -72,9 +65,9 @@ class Bf16Products(Narrowing):
         memo: dict[Node, Any],
     ) -> Compute | str:  # fmt: skip
         """`tensor` with these factors in bf16."""
-        area = _area(tensor)
-        if filters_of(tensor) and area.value <= SMALL:
-            return f"a window of {area} elements on few channels takes longer to copy as pairs"
+        window = area(tensor)
+        if filters_of(tensor) and window.value <= SMALL:
+            return f"a window of {window} elements on few channels takes longer to copy as pairs"
         if not any(self.is_constant(load) for load in loads):
             times = _multiplications(tensor, loads)
             if times < FEW:
@@ -128,11 +121,6 @@ def _viewed(tensor: Tensor) -> Load | None:
     if isinstance(body, Select) and isinstance(body.b, Const) and body.b.value == 0:
         body = body.a
     return body if isinstance(body, Load) else None
-
-
-def _area(tensor: Compute) -> Int:
-    """The elements of a reduction's window."""
-    return math.prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
 
 
 def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:

@@ -8,7 +8,7 @@ none; windows without a matrix (depthwise convolutions) are for a narrowing to s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from pliant.base.dtypes import f32
 from pliant.base.names import fresh_name
@@ -25,25 +25,22 @@ Explain = Callable[[Binding, str], None]
 """Is told of a sum of products that stays as it is, and why."""
 
 
-def factors(tensor: Tensor) -> tuple[Load, Load] | str:
-    """The two values whose products a matrix product, or a convolution, sums; or why it is none.
+NO_MATRIX: Final = "no matrix product: a factor has no dimension of the result for itself"
+
+
+class Product(NamedTuple):
+    """The two values whose products are summed; `matrix`: each has dimensions of the result that
+    the other lacks."""
+
+    loads: tuple[Load, Load]
+    matrix: bool
+
+
+def factors(tensor: Tensor) -> Product | str:
+    """The factors of a sum of products; or why it is none that could be computed in another way.
 
     Empty where it is no sum of products at all.
     """
-    found = multiplied(tensor)
-    if isinstance(found, str):
-        return found
-    assert isinstance(tensor, Compute)
-    outer = {a.var for a in tensor.axes}
-    rows, columns = (names_in(load) & outer for load in found)
-    if not rows - columns or not columns - rows:
-        return "no matrix product: a factor has no dimension of the result for itself"
-    return found
-
-
-def multiplied(tensor: Tensor) -> tuple[Load, Load] | str:
-    """The two values whose products are summed, whatever their dimensions; or why there are none.
-    Empty where it is no sum of products at all."""
     try:
         form = einsum_of(tensor)
     except NoEinsum:
@@ -56,7 +53,9 @@ def multiplied(tensor: Tensor) -> tuple[Load, Load] | str:
     left, right = _factor(term.a), _factor(term.b)
     if left is None or right is None:
         return "its terms are no products of two f32 values as they are stored"
-    return left, right
+    outer = {a.var for a in form.outer}
+    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
+    return Product((left, right), bool(rows - columns and columns - rows))
 
 
 def _factor(side: Expr) -> Load | None:
@@ -82,9 +81,9 @@ class Narrowing:
             self.add(binding, explain)
         return self.function.replace(bindings=tuple(self.bindings))
 
-    def factors(self, tensor: Compute) -> tuple[Load, Load] | str:
-        """The factors of a product that is computed in another way; or why it is none."""
-        return factors(tensor)
+    def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
+        """Whether products that are no matrix product are computed in another way, too."""
+        return False
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
@@ -105,14 +104,16 @@ class Narrowing:
         memo: dict[Node, Any] = {}
         changed = False
         for tensor in producers(tensors):
-            found = self.factors(tensor) if isinstance(tensor, Compute) else ""
-            if not isinstance(found, str):
+            found = factors(tensor) if isinstance(tensor, Compute) else ""
+            if isinstance(found, Product):
                 assert isinstance(tensor, Compute)
-                made = self.product(tensor, found, values, memo)
-                if isinstance(made, Compute):
-                    memo[tensor], changed = made, True
+                other: Compute | str = NO_MATRIX
+                if found.matrix or self.is_window(tensor, found.loads):
+                    other = self.product(tensor, found.loads, values, memo)
+                if isinstance(other, Compute):
+                    memo[tensor], changed = other, True
                     continue
-                found = made
+                found = other
             if found:
                 explain(binding, found)
             memo[tensor] = transform(tensor, _same, memo) if changed else tensor

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm import exprs
 from pliant.codegen.llvm.types import vector_type
+from pliant.codegen.x86.dot import BF16
 from pliant.ir.bf16 import factors_in_bf16
 from pliant.ir.expr import Expr, Reduce
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
     from pliant.codegen.llvm.exprs import Val
 
-PAIR: Final = 2
 _FEATURE: Final = "avx512bf16"
 _WIDTHS: Final = (8, 16, 32)  # lanes: a part of a register of sums, one, two
 _WIDEST: Final = 16  # sums of an instruction
@@ -55,48 +55,51 @@ def add_products(e: Emitter, before: Expr, more: Expr) -> Val | None:
 
 def _products(e: Emitter, x: Expr) -> list[tuple[Val, Val]] | None:
     """The factors of one product, or of two that are added."""
+    term, axis = x, None
     match x:
-        case Reduce("sum", (axis,), body) if axis.extent.value == PAIR:
-            if factors_in_bf16(body) is None:
-                return None
-            both: list[tuple[Val, Val]] = []
-            for k in range(PAIR):
-                with e.bound(axis.var, k):
-                    both += _products(e, body) or []
-            return both
-    factors = factors_in_bf16(x)
+        case Reduce("sum", (along,), body) if along.extent.value == BF16.group:
+            term, axis = body, along
+    factors = factors_in_bf16(term)
     if factors is None:
         return None
-    a, b = (exprs.widen(e, exprs.emit(e, f)) for f in factors)
-    return [(a, b)]
+    if axis is None:
+        return [_in_lanes(e, factors)]
+    both: list[tuple[Val, Val]] = []
+    for k in range(BF16.group):
+        with e.bound(axis.var, k):
+            both.append(_in_lanes(e, factors))
+    return both
+
+
+def _in_lanes(e: Emitter, factors: tuple[Expr, Expr]) -> tuple[Val, Val]:
+    a, b = (exprs.widen(e, exprs.emit(e, x)) for x in factors)
+    return a, b
 
 
 def _part(e: Emitter, total: Val, products: list[tuple[Val, Val]], start: int, width: int) -> str:
     """The sums of so many lanes."""
-    sums, pairs = vector_type("float", width), vector_type("bfloat", PAIR * width)
     lanes = range(start, start + width)
     before = total.text
     if width < e.lanes:
         before = _shuffled(e, "float", (before, "poison"), lanes, e.lanes)
-    args = [(sums, before)]
-    for side in (0, 1):
-        vectors = [factors[side].text for factors in products]
-        args.append((pairs, _neighbours(e, vectors, lanes, pairs)))
-    return e.text.intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}", sums, args)
+    a, b = (
+        BF16.right(e.text, width, _words(e, [factors[side].text for factors in products], lanes))
+        for side in (0, 1)
+    )
+    return BF16.step(e.text, width, before, a, b)
 
 
-def _neighbours(e: Emitter, vectors: list[str], lanes: range, kind: str) -> str:
+def _words(e: Emitter, vectors: list[str], lanes: range) -> str:
     """Each lane's elements next to each other; a zero next to each of a vector that is alone."""
-    if len(vectors) == PAIR:
-        order = [k + e.lanes * v for k in lanes for v in range(PAIR)]
+    words = vector_type("i32", len(lanes))
+    if len(vectors) > 1:
+        order = [k + e.lanes * v for k in lanes for v in range(len(vectors))]
         found = _shuffled(e, "i16", (vectors[0], vectors[1]), order, e.lanes)
-        return e.text.assign(f"bitcast {vector_type('i16', len(order))} {found} to {kind}")
+        return e.text.assign(f"bitcast {vector_type('i16', len(order))} {found} to {words}")
     (part,) = vectors
     if len(lanes) < e.lanes:
         part = _shuffled(e, "i16", (part, "poison"), lanes, e.lanes)
-    short, wide = (vector_type(x, len(lanes)) for x in ("i16", "i32"))
-    found = e.text.assign(f"zext {short} {part} to {wide}")
-    return e.text.assign(f"bitcast {wide} {found} to {kind}")
+    return e.text.assign(f"zext {vector_type('i16', len(lanes))} {part} to {words}")
 
 
 def _shuffled(

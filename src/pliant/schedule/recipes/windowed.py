@@ -23,13 +23,13 @@ channels: where neighbours share no second operand (pools), `reduction` is as fa
 from __future__ import annotations
 
 from contextlib import suppress
-from math import prod
 from typing import Final
 
 from pliant.ir.bf16 import factors_in_bf16
 from pliant.ir.expr import Axis, Index, Reduce, index_names, loads_of
 from pliant.ir.few_channels import filters_of
 from pliant.ir.tensor import Compute
+from pliant.ir.windows import is_small
 from pliant.loop.regions import accesses
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
@@ -44,8 +44,7 @@ WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
-PAIR: Final = 2
-SMALL_WINDOW: Final = 9  # and of one of which all that two rows share stays in registers
+PAIR: Final = 2  # products of bf16 that an instruction adds up
 
 
 def is_windowed(spec: Spec, lanes: int) -> bool:
@@ -85,12 +84,12 @@ def windowed_recipe(spec: Spec, lanes: int, sums: int, *, pairs: bool = False) -
     pairs."""
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
-    rows = None if _is_small(tensor) else _rows(spec, tensor)
+    rows = None if is_small(tensor) else _rows(spec, tensor)
     if pairs and rows is not None and _in_bf16(spec, tensor):
         with suppress(SchedulingError):  # as below
             return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows, pairs=True)
     heights = (LINES, 1) if _shares_lines(spec) else (1,)
-    for height in heights if _is_small(tensor) else ():
+    for height in heights if is_small(tensor) else ():
         with suppress(SchedulingError):  # what a last row or tile alone would read may not be there
             return _scheduled(spec, lanes, sums, height, by_tile=True)
     return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows)
@@ -119,18 +118,13 @@ def _shares_lines(spec: Spec) -> bool:
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
     slid = _slid(spec, tensor)
-    if not _is_small(tensor) or len(spec.order) < 4 or filters_of(tensor):
+    if not is_small(tensor) or len(spec.order) < 4 or filters_of(tensor):
         return False
     line = tensor.axes[spec.order[-3]].var
     others = {a.var for a in tensor.reduce_axes if a is not slid}
     indices = [i for x in loads_of(tensor.body) for i in x.indices if isinstance(i, Index)]
     along = [i.int_.linear(line) for i in indices if others & index_names(i)]
     return any(at is not None and at[0] == 1 for at in along)
-
-
-def _is_small(tensor: Compute) -> bool:
-    area = prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
-    return area.is_const and area.value <= SMALL_WINDOW
 
 
 def _scheduled(
@@ -219,9 +213,9 @@ def _of_rows(p: Program, tiles: str, axis: int) -> Program:
     """Only those rows of the window that are inside of the image; `axis`: which of its loops it
     is."""
     update = _blocks(p, tiles)[1]
-    reduced = [b for i, b in zip(p.block(update).iters, p.block(update).bindings) if i.kind == "R"]
+    block, loops = p.block(update), p.loops(update)
+    reduced = [b for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "R"]
     (rows,) = reduced[axis].names
-    loops = p.loops(update)
     inner = loops[loops.index(rows) + 1 :]
     with suppress(SchedulingError):  # where it is not known that others add nothing
         found = p.reorder(*inner, rows)
