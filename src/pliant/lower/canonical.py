@@ -34,6 +34,7 @@ from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
 from pliant.sym.atoms import Atom, VarAtom, atom_names
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
+from pliant.sym.facts import Facts
 
 MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
 LARGE: Final = 16 << 20  # bytes of outputs that no cache keeps beside what they are made of
@@ -103,6 +104,7 @@ class Launch:
 
 def outline(
     group: Group,
+    facts: Facts,
     orders: dict[str, Order],
     gaps: dict[str, Gap],
     plans: dict[str, Plan],
@@ -111,8 +113,8 @@ def outline(
     numerics: str = "fast",
     flushes: bool = False,
 ) -> Launch:
-    """The canonical kernel of a group, and its arguments; with `flushes` as in `Spec`, where it
-    makes bf16 at all.
+    """The canonical kernel of a group, and its arguments, as the facts about the model's sizes
+    allow; with `flushes` as in `Spec`, where it makes bf16 at all.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
@@ -132,7 +134,8 @@ def outline(
     packed = {plan.packed for plan in own.values()}
     alone = any(isinstance(m.tensor, Compute) and filters_of(m.tensor) for m in group.members)
     patches = group.kind == "patches"
-    sizes = _Sizes(constant_extents or alone or patches, extents_to_keep(group), derived=patches)
+    constant = constant_extents or alone or patches
+    sizes = _Sizes(facts, constant, extents_to_keep(group), derived=patches)
     for m in group.members:
         for parts in _split_extents(m.tensor, packed):
             sizes.note_product(*parts)
@@ -263,7 +266,10 @@ def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[In
 class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
-    def __init__(self, constant_extents: bool, kept: frozenset[int], *, derived: bool) -> None:
+    def __init__(
+        self, facts: Facts, constant_extents: bool, kept: frozenset[int], *, derived: bool
+    ) -> None:
+        self._facts = facts
         self._constant_extents = constant_extents
         self._derived = derived
         self._kept = kept
@@ -330,7 +336,14 @@ class _Sizes:
         whole = as_int(0) + (
             var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)
         )
-        found = self._atoms[atom] = self._parameter(whole)
+        # A kernel takes its parameters for sizes: they are not negative.
+        if isinstance(atom, VarAtom) or self._facts.nonneg(whole):
+            found = self._parameter(whole)
+        elif self._facts.nonneg(-whole):
+            found = -self._parameter(-whole)
+        else:
+            found = rebuild_atom(atom, self.rename)
+        self._atoms[atom] = found
         return found
 
 

@@ -206,7 +206,7 @@ def _lower_part(
 ) -> Lowered:  # fmt: skip
     launches = [
         outline(
-            g, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
+            g, s.facts, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
             flushes=narrow,
         )
         for g in groups

@@ -316,3 +316,36 @@ def test_regions_without_gradients_or_autocast_are_inlined() -> None:
             return y + x
 
     check(Apply(regions), (floats(3, 2),), (({0: "n"},),), [(floats(5, 2),)])
+
+
+def test_sizes_of_negative_numbers() -> None:
+    """Rounding up by -(-n // 4), and rounding of what is negative, are as in Python."""
+
+    class Rounded(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            n, m = x.shape
+            up = -(-n // 4)
+            half, apart = int((n - m) / 2), abs(n - m)
+            return x.new_zeros(up) + 3, x + half, x.new_ones(int(up / 2)), x * apart
+
+    shapes = ({0: "n", 1: "m"},)
+    dims = {"n": pliant.Dim(max=40), "m": pliant.Dim(max=40)}
+    f = pliant.compile(Rounded(), (torch.randn(5, 6),), dynamic_shapes=shapes, dims=dims)
+    for n, m in ((5, 6), (1, 1), (1, 8), (4, 11), (17, 4), (40, 39), (3, 0)):
+        x = torch.randn(n, m)
+        for found, wanted in zip(f(x), Rounded()(x), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_small_sizes_that_differ_only_alone() -> None:
+    """Where both sizes are 0 nothing is left to differ; the trace is wrong where m alone is 0."""
+
+    class AtLeastOne(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.new_zeros(4 * x.shape[0]) + max(1, x.shape[1])
+
+    shapes = ({0: "n", 1: "m"},)
+    f = pliant.compile(AtLeastOne(), (torch.randn(5, 6),), dynamic_shapes=shapes)
+    assert f(torch.randn(3, 1)).tolist() == [1.0] * 12
+    with pytest.raises(pliant.ShapeError):
+        f(torch.randn(3, 0))

@@ -260,6 +260,8 @@ CREATION: dict[str, Callable[..., Any]] = {
         torch.arange(10, 1, -3),
         torch.arange(0, 1, 0.25),
         torch.arange(0, x.shape[0], 2),
+        torch.arange(x.shape[0], -x.shape[0], -1.0),
+        torch.arange(x.shape[0], 2 * x.shape[0] + 1, 1.5),
     ),
     "full": lambda x: (
         torch.full((x.shape[0], 2), 7),

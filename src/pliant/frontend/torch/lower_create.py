@@ -72,10 +72,10 @@ def arange(ctx: Context, start: Any, end: Any = None, step: Any = 1, **_: Any) -
             count = maximum(0, count)
         return ctx.call("iota", size=facts.simplify(count), start=low, step=by, dtype=dtype)
     (size,) = ctx.out_shape()
-    if isinstance(start, int | float) and isinstance(step, int | float):
+    if isinstance(start, int | float | Int) and isinstance(step, int | float):
         wide = ctx.call("iota", size=size, start=0, step=1, dtype=i64)
         scaled = ctx.call("mul", ctx.cast(wide, f64), ctx.scalar(step, f64))
-        return ctx.cast(ctx.call("add", scaled, ctx.scalar(start, f64)), dtype)
+        return ctx.cast(ctx.call("add", scaled, ctx.tensor(start, f64)), dtype)
     raise ctx.unsupported("arange whose start or step is a computed float")
 
 

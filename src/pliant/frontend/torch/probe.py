@@ -48,12 +48,23 @@ class Probe:
         found: dict[str, int] = {}
         for size in (0, 1):
             names = [k for k, dim in known.items() if dim.min <= size]
-            if not names or self.verdict(dict.fromkeys(names, size)) != "differs":
+            # Where all are 0 nothing is left to differ, and one that is 0 costs little to run.
+            if size and self.verdict(dict.fromkeys(names, size)) != "differs":
                 continue
-            for name in names:
-                if self.verdict({name: size}) == "differs":
-                    found[name] = size + 1
+            wrong = [n for n in names if self.verdict({n: size}) == "differs"]
+            if size and not wrong:
+                wrong = self._together(names, size)
+            found |= dict.fromkeys(wrong, size + 1)
         return found
+
+    def _together(self, names: Sequence[str], size: int) -> list[str]:
+        """Of dims that make a difference only together, one without which there is none."""
+        rest = list(names)
+        for name in names:
+            fewer = [n for n in rest if n != name]
+            if fewer and self.verdict(dict.fromkeys(fewer, size)) == "differs":
+                rest = fewer
+        return rest[-1:]
 
     def needless(self) -> frozenset[Any]:
         """The guards and limits of sizes beyond which the graph is right as well."""

@@ -14,6 +14,7 @@ import torch
 
 from pliant.base.errors import UnsupportedError
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.facts import Facts
 
 Ratio = tuple[Int, int | Int]
 """A rational number: numerator, denominator (at least 1)."""
@@ -99,7 +100,7 @@ class Symbols:
             return self._ratio(e.args[0])
         if name in ("IntTrueDiv", "FloatTrueDiv"):
             (a, b), (c, d) = self._ratio(e.args[0]), self._ratio(e.args[1])
-            return a * d, as_int(b * c)
+            return _over_positive(a * d, as_int(b * c))
         if e.is_Mul:
             over: Int = as_int(1)
             under: int | Int = 1
@@ -122,8 +123,41 @@ def _fraction(number: float) -> Ratio:
     return as_int(exact.numerator), exact.denominator
 
 
-def _clean(a: Int, b: Int) -> Int:
-    return a // b
+def _over_positive(over: Int, under: Int) -> tuple[Int, Int]:
+    """The same ratio, its divisor not negative if its sign is known."""
+    negative = under.is_const and under.value < 0
+    return (-over, -under) if negative else (over, under)
+
+
+def _floor(a: Int, b: Int) -> Int:
+    over, under = _over_positive(a, b)
+    return over // under
+
+
+def _mod(a: Int, b: Int) -> Int:
+    """With the sign of the divisor, as in Python."""
+    negative = b.is_const and b.value < 0
+    return -(-a % -b) if negative else a % b
+
+
+def _truncate(over: Int, under: int | Int) -> Int:
+    """Towards zero."""
+    down, up = over // under, ceildiv(over, under)
+    return _by_sign(over, down, up, maximum(down, minimum(up, 0)))
+
+
+def _absolute(a: Int) -> Int:
+    return _by_sign(a, a, -a, maximum(a, -a))
+
+
+def _by_sign(of: Int, positive: Int, negative: Int, otherwise: Int) -> Int:
+    """One of these, by what sizes alone say of the sign."""
+    sizes = Facts()
+    for name in of.names:
+        sizes.declare(name, 0)
+    if sizes.nonneg(of):
+        return positive
+    return negative if sizes.nonneg(-of) else otherwise
 
 
 def _modular_index(a: Int, b: Int, c: Int) -> Int:
@@ -138,7 +172,7 @@ def _round(over: Int, under: int | Int) -> Int:
 
 _ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
     "FloorToInt": lambda over, under: over // under,
-    "TruncToInt": lambda over, under: over // under,  # sizes are not negative
+    "TruncToInt": _truncate,
     "CeilToInt": ceildiv,
     "RoundToInt": _round,
     "floor": lambda over, under: over // under,
@@ -146,12 +180,13 @@ _ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
 }
 
 _CALLS: Final[dict[str, Callable[..., Int]]] = {
-    "FloorDiv": _clean,
-    "CleanDiv": _clean,
+    "FloorDiv": _floor,
+    "CleanDiv": _floor,
     "CeilDiv": ceildiv,
-    "Mod": lambda a, b: a % b,
-    "PythonMod": lambda a, b: a % b,
+    "Mod": _mod,
+    "PythonMod": _mod,
     "ModularIndexing": _modular_index,
+    "Abs": _absolute,
     "Max": maximum,
     "Min": minimum,
     "Identity": lambda a: a,
