@@ -1,8 +1,10 @@
 """Kernels are outlined canonically: symbols of the model never appear in them.
 
 Sizes become parameters `n0`, `n1`, … in order of first use: every symbol, every quotient or minimum
-of symbols, every constant extent from 16 up. Tensors are renamed by role (`x0` … inputs, `t0` …
-members). Two layers of equal structure are then the same program, compiled once.
+of symbols (its opposite where that is the size; neither where the sign is not known, for a kernel
+takes parameters not to be negative), every constant extent from 16 up. Tensors are renamed by role
+(`x0` … inputs, `t0` … members). Two layers of equal structure are then the same program, compiled
+once.
 """
 
 from __future__ import annotations
@@ -336,7 +338,6 @@ class _Sizes:
         whole = as_int(0) + (
             var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)
         )
-        # A kernel takes its parameters for sizes: they are not negative.
         if isinstance(atom, VarAtom) or self._facts.nonneg(whole):
             found = self._parameter(whole)
         elif self._facts.nonneg(-whole):

@@ -347,5 +347,20 @@ def test_small_sizes_that_differ_only_alone() -> None:
     shapes = ({0: "n", 1: "m"},)
     f = pliant.compile(AtLeastOne(), (torch.randn(5, 6),), dynamic_shapes=shapes)
     assert f(torch.randn(3, 1)).tolist() == [1.0] * 12
-    with pytest.raises(pliant.ShapeError):
+    with pytest.raises(ShapeError):
         f(torch.randn(3, 0))
+
+
+def test_small_sizes_that_differ_only_together() -> None:
+    """At (1, 1) alone the trace holds the other branch: one of the two is not 1, then."""
+
+    class Single(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] * x.shape[1] == 1 else x + 1
+
+    shapes = ({0: "n", 1: "m"},)
+    f = pliant.compile(Single(), (torch.randn(5, 6),), dynamic_shapes=shapes)
+    x = torch.randn(1, 6)
+    torch.testing.assert_close(f(x), x + 1)
+    with pytest.raises(ShapeError):
+        f(torch.randn(1, 1))

@@ -49,10 +49,11 @@ class Probe:
         for size in (0, 1):
             names = [k for k, dim in known.items() if dim.min <= size]
             # Where all are 0 nothing is left to differ, and one that is 0 costs little to run.
-            if size and self.verdict(dict.fromkeys(names, size)) != "differs":
+            together = size > 0 and bool(names)
+            if together and self.verdict(dict.fromkeys(names, size)) != "differs":
                 continue
             wrong = [n for n in names if self.verdict({n: size}) == "differs"]
-            if size and not wrong:
+            if together and not wrong:
                 wrong = self._together(names, size)
             found |= dict.fromkeys(wrong, size + 1)
         return found

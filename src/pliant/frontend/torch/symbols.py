@@ -100,7 +100,8 @@ class Symbols:
             return self._ratio(e.args[0])
         if name in ("IntTrueDiv", "FloatTrueDiv"):
             (a, b), (c, d) = self._ratio(e.args[0]), self._ratio(e.args[1])
-            return _over_positive(a * d, as_int(b * c))
+            by = as_int(b * c)
+            return (-a * d, -by) if by.is_const and by.value < 0 else (a * d, by)
         if e.is_Mul:
             over: Int = as_int(1)
             under: int | Int = 1
@@ -121,23 +122,6 @@ def _fraction(number: float) -> Ratio:
     near = Fraction(number).limit_denominator(1 << 20)
     exact = near if float(near) == number else Fraction(number)
     return as_int(exact.numerator), exact.denominator
-
-
-def _over_positive(over: Int, under: Int) -> tuple[Int, Int]:
-    """The same ratio, its divisor not negative if its sign is known."""
-    negative = under.is_const and under.value < 0
-    return (-over, -under) if negative else (over, under)
-
-
-def _floor(a: Int, b: Int) -> Int:
-    over, under = _over_positive(a, b)
-    return over // under
-
-
-def _mod(a: Int, b: Int) -> Int:
-    """With the sign of the divisor, as in Python."""
-    negative = b.is_const and b.value < 0
-    return -(-a % -b) if negative else a % b
 
 
 def _truncate(over: Int, under: int | Int) -> Int:
@@ -180,11 +164,11 @@ _ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
 }
 
 _CALLS: Final[dict[str, Callable[..., Int]]] = {
-    "FloorDiv": _floor,
-    "CleanDiv": _floor,
+    "FloorDiv": lambda a, b: a // b,
+    "CleanDiv": lambda a, b: a // b,
     "CeilDiv": ceildiv,
-    "Mod": _mod,
-    "PythonMod": _mod,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
     "ModularIndexing": _modular_index,
     "Abs": _absolute,
     "Max": maximum,
