@@ -12,7 +12,7 @@ from tests.codegen.tiles import Tile
 
 
 def entry(address: int) -> Callable[..., int]:
-    """The function `int32 symbol(ctx, a, offsets, zeros, b, c, m, P, K, ldc)`."""
+    """The function `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc)`."""
     return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 4)(address)
 
 

@@ -1,7 +1,7 @@
 /* Runs micro-kernels on a system that is emulated: calls come on the standard input, and what each
  * made of `c` goes to the standard output. Needs no library.
  *
- * A call: the kernel's place in `kernels`, the bytes of five arrays (a, offsets, zeros, b, c), four
+ * A call: the kernel's place in `kernels`, the bytes of five arrays (a, offsets, other, b, c), four
  * sizes, all of 8 bytes; then the arrays. Each array is put before a page that cannot be read. */
 typedef long long i64;
 typedef int (*kernel)(void*, void*, void*, void*, void*, void*, i64, i64, i64, i64);

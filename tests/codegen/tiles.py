@@ -9,19 +9,20 @@ import numpy as np
 
 from pliant.base.dtypes import DType
 from pliant.codegen.microkernel import MatrixKernel
+from pliant.loop.stmt import ABSENT, ZEROS
 
 CANARY = 77
 
 
 @dataclass
 class Tile:
-    """One call: `arrays` are a, offsets, zeros, b, c; `sizes` m, P, K, ldc."""
+    """One call: `arrays` are a, offsets, other, b, c; `sizes` m, P, K, ldc."""
 
     mk: MatrixKernel
     arrays: list[np.ndarray]
     sizes: tuple[int, int, int, int]
     columns: int
-    a: np.ndarray  # P, m, K; rows that are missing are the row of zeros
+    a: np.ndarray  # P, m, K; rows that are missing are the other row
     b: np.ndarray  # P, K, columns
 
     def check(self, c: np.ndarray) -> None:
@@ -74,9 +75,10 @@ def garbage(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
 
 def tile(
     mk: MatrixKernel, rows: int, depth: int, *, positions: int = 1, columns: int = 0,
-    missing: bool = False, a: np.ndarray | None = None, b: np.ndarray | None = None, seed: int = 0,
+    absent: int = 0, a: np.ndarray | None = None, b: np.ndarray | None = None, seed: int = 0,
 ) -> Tile:  # fmt: skip
-    """A random tile; `missing`: every third row is not there. Rows of the first operand overlap
+    """A random tile; `absent`: every third row is not there, nor is any of every third position, as
+    this entry says: numbers stand for them, or zeros. Rows of the first operand overlap
     and come in no order, and the last ends where its memory ends."""
     rng = np.random.default_rng((rows, depth, positions, columns, seed))
     n = columns or mk.columns
@@ -85,16 +87,17 @@ def tile(
     offsets = rng.permutation(positions * rows).reshape(positions, rows) * step
     if a is not None:
         memory, offsets = a.reshape(-1), np.arange(rows)[None] * depth
-    zeros = np.zeros(depth, mk.a.numpy)
-    if missing:
-        offsets = np.where(np.arange(offsets.size).reshape(offsets.shape) % 3 == 1, -1, offsets)
+    other = np.zeros(depth, mk.a.numpy) if absent == ZEROS else values(rng, (depth,), mk.a)
+    if absent:
+        q, i = np.indices(offsets.shape)
+        offsets = np.where((q % 3 == 1) | ((q * rows + i) % 3 == 1), absent, offsets)
     right = values(rng, (positions, depth, n), mk.b) if b is None else b.reshape(1, depth, n)
     left = np.zeros((positions, rows, depth), mk.a.numpy)
     for (q, i), o in np.ndenumerate(offsets):
-        left[q, i] = zeros if o < 0 else memory[o : o + depth]
+        left[q, i] = other if o < 0 else memory[o : o + depth]
     ldc = mk.columns + 3
     c = np.full((rows + 2, ldc), CANARY, mk.c.numpy)
-    arrays = [memory, offsets.astype(np.int64), zeros, packed(mk, right), c]
+    arrays = [memory, offsets.astype(np.int64), other, packed(mk, right), c]
     return Tile(mk, arrays, (rows, positions, depth, ldc), n, left, right)
 
 
@@ -116,7 +119,8 @@ def tails(mk: MatrixKernel) -> Iterator[Tile]:
         yield tile(mk, mk.rows, 9, columns=columns)
     for rows in range(1, mk.rows + 1):
         for depth in (0, 1, 6, 70):
-            yield tile(mk, rows, depth, positions=3, missing=True)
+            for absent in (ABSENT, ZEROS):
+                yield tile(mk, rows, depth, positions=4, absent=absent)
     yield tile(mk, 2, 5, positions=0)
 
 

@@ -33,6 +33,7 @@ CASES = {
     "and a product": lambda x: F.conv2d(
         F.conv2d(x, DEPTHWISE, BIAS, padding=1, groups=5), POINTWISE
     ),
+    "dilated, mostly outside": lambda x: F.conv2d(x, FULL, None, 1, (9, 11), (9, 11)),
     "maximum": lambda x: F.max_pool2d(x, 3, 1, 1),
     "maximum, strided": lambda x: F.max_pool2d(x, 3, (2, 1), 1),
     "mean": lambda x: F.avg_pool2d(x, 3, 1, 1),

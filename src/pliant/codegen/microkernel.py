@@ -4,8 +4,10 @@
 
 `a` is read in place through one element offset per row and kernel position p, so the same code
 serves a matrix product (P = 1) and a convolution (P = kernel positions, rows = output pixels). A
-negative offset reads the row of zeros instead (padding). `b` is a packed panel, NR columns wide,
-its rows contiguous. The accumulators stay in registers over all of P and K.
+negative offset reads the row `other` instead (padding). `b` is a packed panel, NR columns wide, its
+rows contiguous. The accumulators stay in registers over all of P and K. Where the offsets of all
+rows of a position are `ZEROS`, it adds nothing and is passed over: of a window that is dilated to
+the size of the image most positions are such.
 
 What is multiplied, and how many elements at once, is a `Dot`. Its groups of g elements along K lie
 together in the panel, as (P, ceil(K/g), NR, g); where K is no multiple of g, nothing is read of
@@ -35,6 +37,7 @@ from pliant.base.dtypes import DType
 from pliant.codegen.dot import F32, Dot, repeated, splat, word_type
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
+from pliant.loop.stmt import ZEROS
 
 # Fewer rows than these use up a panel faster than memory can bring one.
 AHEAD: Final = 4
@@ -75,7 +78,7 @@ class MatrixKernel(Protocol):
         """Elements along the reduction that lie together in a panel."""
 
     def text(self) -> str:
-        """LLVM IR: `int32 symbol(ctx, a, offsets, zeros, b, c, m, P, K, ldc)`."""
+        """LLVM IR: `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc)`."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def _variant_name(kernel: MicroKernel, m: int) -> str:
 
 PARAMS: Final = (
     "ptr %ctx, ptr noalias readonly %a, ptr noalias readonly %offsets, "
-    "ptr noalias readonly %zeros, ptr noalias readonly %b, ptr noalias %c, "
+    "ptr noalias readonly %other, ptr noalias readonly %b, ptr noalias %c, "
     "i64 %m, i64 %P, i64 %K, i64 %ldc"
 )
 
@@ -189,11 +192,13 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
     steps = max(sets, kernel.together)
     each = sums + kernel.vectors * bool(kernel.dot.biased)
-    panel = _panel_words(t, kernel) if m >= AHEAD else ""
+    position = _position_words(t, kernel)
+    panel = t.assign(f"mul i64 %P, {position}") if m >= AHEAD else ""
     outer = _Loop(t, "p", "%P", each * sets, vec)
     bp = outer.extra_phi("ptr", "%b")
-    rows = _row_pointers(t, kernel, outer.index, m)
-    whole = "%K" if kernel.group == 1 else t.assign(f"udiv i64 %K, {kernel.group}")
+    rows, some = _row_pointers(t, kernel, outer.index, m)
+    depth = t.assign(f"select i1 {some}, i64 %K, i64 0")
+    whole = depth if kernel.group == 1 else t.assign(f"udiv i64 {depth}, {kernel.group}")
     inner = _Loop(t, "k", t.assign(f"udiv i64 {whole}, {steps}") if steps > 1 else whole,
                   each * sets, vec, start=outer.acc)  # fmt: skip
     b = inner.extra_phi("ptr", bp.value)
@@ -221,22 +226,22 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
         acc[:each] = rest.acc
         after = b2.value
     if kernel.group > 1:
-        acc[:each], after = _last_word(t, kernel, rows, whole, after, acc[:each])
-    bp.next = after
+        acc[:each], after = _last_word(t, kernel, rows, depth, whole, after, acc[:each])
+    beyond = t.assign(f"getelementptr {kernel.word}, ptr {bp.value}, i64 {position}")
+    bp.next = t.assign(f"select i1 {some}, ptr {after}, ptr {beyond}")
     outer.close(acc)
     _store(t, kernel, m, sets, outer.acc)
     header = f"define internal i32 @{_variant_name(kernel, m)}({PARAMS})"
     module.functions.append(t.render(header))
 
 
-def _panel_words(t: FunctionText, kernel: MicroKernel) -> str:
-    """Words from one panel to the next."""
+def _position_words(t: FunctionText, kernel: MicroKernel) -> str:
+    """Words of a panel for one position: those from one panel to the next are P times as many."""
     words = "%K"
     if kernel.group > 1:
         rounded = t.assign(f"add i64 %K, {kernel.group - 1}")
         words = t.assign(f"udiv i64 {rounded}, {kernel.group}")
-    rows = t.assign(f"mul i64 %P, {words}")
-    return t.assign(f"mul i64 {rows}, {kernel.columns}")
+    return t.assign(f"mul i64 {words}, {kernel.columns}")
 
 
 def _fetch_ahead(t: FunctionText, kernel: MicroKernel, b: str, panel: str, steps: int) -> None:
@@ -249,22 +254,25 @@ def _fetch_ahead(t: FunctionText, kernel: MicroKernel, b: str, panel: str, steps
         t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
 
 
-def _row_pointers(t: FunctionText, kernel: MicroKernel, p: str, m: int) -> list[str]:
+def _row_pointers(t: FunctionText, kernel: MicroKernel, p: str, m: int) -> tuple[list[str], str]:
+    """Where the rows of a position begin, and whether there are some that are not zeros. (Of one
+    table no entry is ABSENT where another is ZEROS: together they are ZEROS if all are.)"""
     first = t.assign(f"mul i64 {p}, {m}")
     table = t.assign(f"getelementptr i64, ptr %offsets, i64 {first}")
-    rows = []
+    rows, together = [], ""
     for i in range(m):
         at = t.assign(f"getelementptr i64, ptr {table}, i64 {i}")
-        rows.append(row_pointer(t, kernel.a, at))
-    return rows
+        offset = t.assign(f"load i64, ptr {at}, align 8")
+        rows.append(row_pointer(t, kernel.a, offset))
+        together = t.assign(f"and i64 {together}, {offset}") if together else offset
+    return rows, t.assign(f"icmp ne i64 {together}, {ZEROS}")
 
 
-def row_pointer(t: FunctionText, dtype: DType, entry: str) -> str:
-    """Where the row of an entry of the table begins."""
-    offset = t.assign(f"load i64, ptr {entry}, align 8")
+def row_pointer(t: FunctionText, dtype: DType, offset: str) -> str:
+    """Where the row with this entry in the table begins."""
     inside = t.assign(f"icmp sge i64 {offset}, 0")
     row = t.assign(f"getelementptr {memory_type(dtype)}, ptr %a, i64 {offset}")
-    return t.assign(f"select i1 {inside}, ptr {row}, ptr %zeros")
+    return t.assign(f"select i1 {inside}, ptr {row}, ptr %other")
 
 
 def _at(t: FunctionText, kernel: MicroKernel, rows: list[str], k: str) -> Words:
@@ -318,12 +326,13 @@ def _update(
 
 
 def _last_word(
-    t: FunctionText, kernel: MicroKernel, rows: list[str], whole: str, b: str, acc: list[str]
-) -> tuple[list[str], str]:
+    t: FunctionText, kernel: MicroKernel, rows: list[str], depth: str, whole: str, b: str,
+    acc: list[str],
+) -> tuple[list[str], str]:  # fmt: skip
     """The last K % group elements, as a word filled up with zeros."""
     word, bits = kernel.word, kernel.a.bits
     done = t.assign(f"mul i64 {whole}, {kernel.group}")
-    left = t.assign(f"sub i64 %K, {done}")
+    left = t.assign(f"sub i64 {depth}, {done}")
     some = t.assign(f"icmp ne i64 {left}, 0")
     once = _Loop(t, "t", t.assign(f"zext i1 {some} to i64"), len(acc), kernel.vector, start=acc)
     b2 = once.extra_phi("ptr", b)

@@ -149,6 +149,10 @@ class Nop(Stmt):
 STREAM: Final = "stream"
 PREFETCH: Final = "prefetch"
 LINE: Final = 64  # bytes of a cache line
+# Entries of a table of where rows begin, for such that are not there: something else is read for
+# them, which is zeros in the second case, so that what is multiplied by them need not be read.
+ABSENT: Final = -1
+ZEROS: Final = -2
 PAGE: Final = 4096  # bytes whose addresses differ in what chooses the set of a first cache
 
 

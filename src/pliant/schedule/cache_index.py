@@ -22,7 +22,7 @@ After:
         x_at = alloc(i64[8], scope="scratch")
         for x_at_0 in grid(8):
             with block("x_at", S(x_at_0, 8)) as (x_at_v0,):
-                x_at[x_at_v0] = select(1 <= 8*i_0 + x_at_v0, 8*i_0*m + m*x_at_v0 - m, -1)
+                x_at[x_at_v0] = select(1 <= 8*i_0 + x_at_v0, 8*i_0*m + m*x_at_v0 - m, -2)
         x_else = alloc(f32[m], scope="scratch")
         for x_else_0 in grid(m):
             with block("x_else", S(x_else_0, m)) as (x_else_v0,):
@@ -38,12 +38,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pliant.base.dtypes import i64
-from pliant.ir.expr import Expr, Index, Load, Select, as_expr, loads_of
+from pliant.ir.expr import Const, Expr, Index, Load, Select, as_expr, loads_of
 from pliant.ir.node import transform, walk
 from pliant.loop.bounds import span
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import Names, int_names, replace_at, subst
 from pliant.loop.stmt import (
+    ABSENT,
+    ZEROS,
     Alloc,
     Block,
     Buffer,
@@ -71,7 +73,8 @@ def cache_index(
     p: Program, block: str, source: str, loop: str, along: str, table: Sequence[str]
 ) -> Program:
     """Makes the blocks that fill the table and, where a condition says whether there is a row, the
-    row that is read where there is none; both at the beginning of `loop`'s body.
+    row that is read where there is none; both at the beginning of `loop`'s body. The entry for a
+    row that is not there is negative; it is `ZEROS` where what is read instead are zeros.
 
     `along` is the loop over a row's elements; `table` those which the row's place depends on, the
     table's dimensions from outermost to innermost. The table has no gaps for loops whose extent
@@ -88,7 +91,9 @@ def cache_index(
         shape = (row.along.extent,)
         other = buffer(names.buffer(f"{source}_else"), shape, row.load.dtype, scope="scratch")
         here = (Index(var(along)),)
-        first = Select(row.whole.cond, first, as_expr(-1))
+        what = row.whole.b
+        absent = ZEROS if isinstance(what, Const) and what.value == 0 else ABSENT
+        first = Select(row.whole.cond, first, as_expr(absent))
         value = Select(as_expr(0) <= entry, value, Load(other, here))
         made.append((other, _nest([row.along], Store(other, here, row.whole.b), names)))
     made.append((index, _nest(plan.dims, Store(index, (Index(plan.slot),), first), names)))

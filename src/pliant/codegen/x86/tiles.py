@@ -162,7 +162,8 @@ def _copy_rows(
     skip = t.assign(f"mul i64 {done}, {kernel.a.bytes}")
     kind = f"<{BYTES} x i8>"
     with _loop(t, "i", "%m") as i:
-        row = row_pointer(t, kernel.a, t.assign(f"getelementptr i64, ptr {table}, i64 {i}"))
+        entry = t.assign(f"getelementptr i64, ptr {table}, i64 {i}")
+        row = row_pointer(t, kernel.a, t.assign(f"load i64, ptr {entry}, align 8"))
         at = t.assign(f"getelementptr i8, ptr {row}, i64 {skip}")
         args = [("ptr align 1", at), (f"<{BYTES} x i1>", mask), (kind, "zeroinitializer")]
         value = t.intrinsic(f"llvm.masked.load.v{BYTES}i8.p0", kind, args)

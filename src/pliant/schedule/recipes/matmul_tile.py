@@ -2,7 +2,8 @@
 
     c[i, j] = sum over q < P, k < K of a[at[q, i] + k] * b[q*K + k, j]       i < m, j < columns
 
-The rows of `a` begin where the table says; for a negative entry the row `other` is read instead.
+The rows of `a` begin where the table says; for a negative entry the row `other` is read instead,
+of which the entry `ZEROS` says that it holds zeros.
 Operands are converted to the type of `c` before they are multiplied.
 
 Instructions that add up `group` products at once want as many neighbours along k together in the
