@@ -6,23 +6,36 @@
 The same for stages that load nothing (constants, iotas), and for padding that a window slides over,
 which tests for itself what is outside. A copy that is a result, or that something other than a
 comprehension reads, is also kept; so is what a product reads that is planned already (where
-compiling goes on from a later stage's file): its panels may be a copy.
+compiling goes on from a later stage's file): its panels may be a copy. Channels that lie apart in
+what a copy reads, as those that become pixels do, are better copied once than in every window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
 from pliant.base.dtypes import i64
-from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, Unary, substitute
+from pliant.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    index_names,
+    substitute,
+)
 from pliant.ir.node import Node, transform
 from pliant.ir.simplify import simplify
 from pliant.ir.tensor import Compute, own_nodes, sources
 from pliant.lower.access import cost_of, is_copy
 from pliant.lower.conditions import always
 from pliant.lower.stages import Stages, remove_dead
-from pliant.sym.expr import var
+from pliant.sym.expr import as_int, var
 from pliant.sym.facts import Facts
 
 MAX_FREE_COST = 12  # arithmetic of a load-free stage that is cheaper to repeat than to store
@@ -35,8 +48,10 @@ def inline_copies(s: Stages) -> None:
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute) and stage.note("plan") is None:
-            tensor = simplify_indices(through(tensor, bodies), s.facts)
-            read = (x.name for x in sources(tensor) if x.name in padded)
+            read = [x.name for x in sources(tensor) if x.name in bodies]
+            views = {n: bodies[n] for n in read if not _takes_apart(tensor, n, bodies[n])}
+            tensor = simplify_indices(through(tensor, views), s.facts)
+            read = [x.name for x in sources(tensor) if x.name in padded]
             windows = {n: padded[n] for n in read if _slides_over(tensor, n, padded[n])}
             if windows:
                 inside = through(tensor, windows)
@@ -72,13 +87,49 @@ def _slides_over(tensor: Compute, name: str, padding: Compute) -> bool:
         return False
     own, reduced = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
     loads = [n for n in own_nodes(reduction.body) if isinstance(n, Load) and n.source.name == name]
-    return all(
-        any(
-            isinstance(i, Index) and i.int_.names & own and i.int_.names & reduced
-            for i in n.indices
-        )
-        for n in loads
+    return all(any(_mixes(i, own, reduced) for i in n.indices) for n in loads) and not _takes_apart(
+        tensor, name, padding
     )
+
+
+def _takes_apart(tensor: Compute, name: str, copy: Compute) -> bool:
+    """Whether windows of the stage slide over the copy, and what they read of it along an iterator
+    that weights have too, such as channels, does not lie along one dimension in what was copied."""
+    if not isinstance(tensor.body, Reduce):
+        return False
+    own, reduced = (
+        {a.var for a in axes if a.extent is not as_int(1)}
+        for axes in (tensor.axes, tensor.reduce_axes)
+    )
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    others = [i for n in loads if n.source.name != name for i in n.indices]
+    shared = {v for i in others for v in index_names(i)}
+    several = own | reduced
+    for load in (n for n in loads if n.source.name == name):
+        if not any(_mixes(i, own, reduced) for i in load.indices):
+            continue
+        inner = readthrough(copy, load.indices)
+        for n in own_nodes(inner) if inner is not None else ():
+            if isinstance(n, Load) and _along(load, shared) & several - _along(n, shared):
+                return True
+    return False
+
+
+def _along(load: Load, shared: Set[str]) -> set[str]:
+    """Those of some iterators that step through a dimension of what is loaded, alone or in a group
+    that others of them choose."""
+    found = set[str]()
+    for index in (i.int_ for i in load.indices if isinstance(i, Index)):
+        for v in index.names & shared:
+            line = index.linear(v)
+            if line is not None and line[0] == 1 and line[1].names <= shared:
+                found.add(v)
+    return found
+
+
+def _mixes(index: Expr, own: Set[str], reduced: Set[str]) -> bool:
+    """Whether an index is of a window that slides."""
+    return isinstance(index, Index) and bool(index.int_.names & own and index.int_.names & reduced)
 
 
 def _one_choice(node: Node) -> Node:

@@ -26,6 +26,7 @@ from pliant.sym.expr import Int, as_int, var
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
+MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are gathered anyhow
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
@@ -107,10 +108,10 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
 
 
 def _wanted_last(
-    tensor: Compute, order: Order, constants: Set[str]
+    tensor: Compute, order: Order, constants: Set[str], least: int = MIN_DEPTH
 ) -> tuple[str, tuple[str, ...]] | None:
     """The iterator along which the operands should be contiguous, and those that may stand beside
-    it; None if it does not matter."""
+    it; None if it does not matter, as of a contraction over fewer than the `least`."""
     if not tensor.axes:
         return None
     kind = classify(tensor)
@@ -121,7 +122,7 @@ def _wanted_last(
         return None
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
-        deep = not extents[k].is_const or extents[k].value >= MIN_DEPTH
+        deep = not extents[k].is_const or extents[k].value >= least
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
     return None
@@ -365,12 +366,16 @@ def _reader_wish(
 def _rows_along(
     load: Load, reader: Compute, order: Order | None, constants: Set[str]
 ) -> int | None:
-    """The dimension of a contraction's operand, but not its last, along which its rows should lie;
-    None for what is no such operand."""
+    """The dimension of a contraction's operand, but not its last, along which its rows should lie,
+    or what windows reduce, whose order says along which dimension; None for what is neither."""
+    if order is not None and classify(reader) == "reduction" and _windowed(reader):
+        dim = _dim_of(load, reader.axes[order[-1]].var)
+        return None if dim == len(load.indices) - 1 else dim
     c = _placed(reader, order, constants)
     if c is None or c.a.source is not load.source:
         return None
-    wanted = _wanted_last(reader, order or tuple(range(len(reader.axes))), constants)
+    own = order or tuple(range(len(reader.axes)))
+    wanted = _wanted_last(reader, own, constants, MIN_RUN)
     dim = None if wanted is None else _dim_of(load, *wanted)
     return None if dim == len(load.indices) - 1 or _ends_reduced(load, reader) else dim
 
