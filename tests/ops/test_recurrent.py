@@ -9,7 +9,7 @@ from pliant.ir.evaluate import evaluate
 from pliant.ir.tensor import Input, OpaqueOutput, compute
 from pliant.loop.interpret import interpret
 from pliant.ops.program import TensorProgram, run_program
-from pliant.ops.recurrence import Cell, recurrence
+from pliant.ops.recurrence import LANES, Cell, recurrence
 from pliant.ops.recurrent import ACTIVATIONS, rnn
 from pliant.sym.expr import as_int, var
 from tests.ops.case import Case, check
@@ -33,6 +33,9 @@ def test_refused() -> None:
     with pytest.raises(InvalidModelError, match="cast to f32"):
         rnn(*operands(f16))
     x = operands()
+    wide = Input("wide", f32, (as_int(3), as_int(6)))
+    with pytest.raises(InvalidModelError, match="dim 1 of weights must be 1"):
+        rnn(x[0], wide, *x[2:])
     with pytest.raises(InvalidModelError, match="lengths are i64"):
         rnn(*x[:3], x[4], x[4])
 
@@ -60,7 +63,9 @@ def test_program_of_a_transposed_operand() -> None:
 def test_lengths_beyond_the_steps_are_all_steps(reverse: bool) -> None:
     """Nothing is read past the input, whatever the lengths say."""
     program = TensorProgram(recurrence(Cell("rnn", (ACTIVATIONS["tanh"],)), f32, reverse))
-    x, w, bias, start = (np.ones(s, np.float32) for s in ((3, 2, 4), (4, 4), (4,), (2, 4)))
-    runs = [run_program(program, (x, w, bias, np.array(n), start)) for n in ([3, 0], [9, -5])]
+    x, panels, bias, start = (
+        np.ones(s, np.float32) for s in ((3, 2, 4), (1, 4, LANES), (4,), (2, 4))
+    )
+    runs = [run_program(program, (x, panels, bias, np.array(n), start)) for n in ([3, 0], [9, -5])]
     for got, expected in zip(*runs, strict=True):
         np.testing.assert_array_equal(got, expected)

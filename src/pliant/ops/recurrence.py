@@ -11,7 +11,8 @@
     last[b] = state[b]
 
 The sums are made for some columns of the weights and all sequences, a few of these at a time with
-their totals in registers: a step reads the weights once, whatever the batch.
+their totals in registers: a step reads the weights once, whatever the batch, and one after another:
+they come as `panels` of so many columns.
 What does not depend on the state is not in here: `input` is the product of all steps with the
 input's weights. The gates lie one after the other in blocks of the state's width H.
 """
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Var, as_expr
+from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int, ceildiv, var
 
 GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
 """Gates of a cell. LSTM: input, forget, cell, output; GRU: reset, update, new."""
@@ -59,11 +61,19 @@ class Cell:
         """How many blocks of sums a step needs."""
         return GATES[self.kind]
 
+    def products(self, width: Int) -> tuple[tuple[Int, Int], ...]:
+        """The first column and the number of columns of each product with the state. Every product
+        has panels of its own, of which the last may be partly empty."""
+        if self.reset_first:
+            return (as_int(0), 2 * width), (2 * width, width)
+        return ((as_int(0), self.gates * width),)
+
 
 def recurrence(cell: Cell, dtype: DType, reverse: bool) -> Function:
-    """The program: operands `input` [T, B, G*H], `weights` [H, G*H], `bias` [G*H], `lengths` i64
-    [B], `start` [B, H], and of an LSTM `start_c` [B, H] and with peepholes `peep` [3*H] (input,
-    forget, output); results `y` [T, B, H], `last` [B, H] and of an LSTM `last_c` [B, H]."""
+    """The program: operands `input` [T, B, G*H], `panels` [P, H, LANES] of the weights' columns,
+    `bias` [G*H], `lengths` i64 [B], `start` [B, H], and of an LSTM `start_c` [B, H] and with
+    peepholes `peep` [3*H] (input, forget, output); results `y` [T, B, H], `last` [B, H] and of an
+    LSTM `last_c` [B, H]."""
     return _Recurrence(cell, dtype, reverse).function()
 
 
@@ -74,7 +84,8 @@ class _Recurrence:
         t, b, h = self.steps, self.batch, self.width = var("t"), var("b"), var("h")
         wide = cell.gates * h
         self.input = buffer("input", (t, b, wide), dtype)
-        self.weights = buffer("weights", (h, wide), dtype)
+        counts = [ceildiv(count, LANES) for _, count in cell.products(h)]
+        self.panels = buffer("panels", (sum(counts, as_int(0)), h, LANES), dtype)
         self.bias = buffer("bias", (wide,), dtype)
         self.lengths = buffer("lengths", (b,), i64)
         names = ("", "_c") if cell.kind == "lstm" else ("",)
@@ -97,7 +108,7 @@ class _Recurrence:
         )
         scratch = [*self.states, self.sums, *([self.scaled] if self.cell.reset_first else [])]
         body = reduce(lambda s, b: Alloc(b, s), scratch, body)
-        inputs = [self.input, self.weights, self.bias, self.lengths, *self.starts]
+        inputs = [self.input, self.panels, self.bias, self.lengths, *self.starts]
         inputs += [self.peep] if self.cell.peepholes else []
         buffers = (*inputs, self.y, *self.lasts)
         return Function(self.cell.kind, buffers, ("t", "b", "h"), body)
@@ -121,38 +132,44 @@ class _Recurrence:
 
     def _sums(self) -> list[Stmt]:
         """The sums of all sequences for one step."""
-        h, gates = self.width, self.cell.gates
-        if not self.cell.reset_first:
-            return [self._product(self.states[0], as_int(0), gates * h)]
+        h = self.width
+        whole, *scaled_too = self.cell.products(h)
+        product = self._product(self.states[0], as_int(0), *whole)
+        if not scaled_too:
+            return [product]
         place = (at("i"), as_expr(self.j))
         value = self.cell.activations[0](self._gate(0)) * Load(self.states[0], place)
         scaled = self._along(h, Store(self.scaled, place, value))
         unused = self._along(h, Store(self.scaled, place, as_expr(0, self.y.dtype)))
-        return [
-            self._product(self.states[0], as_int(0), 2 * h),
-            self._rows(scaled, unused),
-            self._product(self.scaled, 2 * h, h),
-        ]
+        behind = ceildiv(whole[1], LANES)
+        of_scaled = self._product(self.scaled, behind, *scaled_too[0])
+        return [product, self._rows(scaled, unused), of_scaled]
 
-    def _product(self, state: Buffer, first: Int, count: Int) -> Stmt:
-        """sums[:, first : first + count] = bias + state . weights.
+    def _product(self, state: Buffer, panel: Int, first: Int, count: Int) -> Stmt:
+        """sums[:, first : first + count] = bias + state . weights, whose panels begin at `panel`.
 
         Every sum is made in the same order, whether alone or with those of other sequences.
         """
         tiles, tile, row = self.batch // ROWS, var("tile"), var("row")
-        several = self._tile(state, first, count, [ROWS * tile + r for r in range(ROWS)])
-        alone = self._tile(state, first, count, [ROWS * tiles + row])
+        sums = partial(self._tile, state, panel + var("some"), first, count)
+        several = sums([ROWS * tile + r for r in range(ROWS)])
+        alone = sums([ROWS * tiles + row])
         each = seq(For("tile", tiles, several), For("row", self.batch - ROWS * tiles, alone))
-        return For("some", (count + LANES - 1) // LANES, each)
+        blocks = ceildiv(count, LANES)
+        # Forwards and backwards in turn: of weights that a cache holds in part, the panels that a
+        # step has used last are still there.
+        back = subst(each, {"some": blocks - 1 - var("some")})
+        even = as_expr(var("step") % 2) < as_expr(1)
+        return If(even, For("some", blocks, each), For("some", blocks, back))
 
-    def _tile(self, state: Buffer, first: Int, count: Int, rows: list[Int]) -> Stmt:
-        """The sums of some sequences in LANES columns."""
-        j = first + self.j
+    def _tile(self, state: Buffer, panel: Int, first: Int, count: Int, rows: list[Int]) -> Stmt:
+        """The sums of some sequences in the columns of a panel."""
+        j, k = first + self.j, var("k")
         total = buffer("total", (len(rows),), self.y.dtype, scope="register")
         places = [(as_expr(as_int(r)),) for r in range(len(rows))]
         begun = [Store(total, p, self.bias[j]) for p in places]
         more = [
-            Store(total, p, Load(total, p) + state[i, var("k")] * self.weights[var("k"), j])
+            Store(total, p, Load(total, p) + state[i, k] * self.panels[panel, k, var("lane")])
             for i, p in zip(rows, places, strict=True)
         ]
         done = [
@@ -164,7 +181,7 @@ class _Recurrence:
 
     def _along(self, count: Int, body: Stmt) -> Stmt:
         """The body for every j < count."""
-        return For("some", (count + LANES - 1) // LANES, self._lanes(count, body))
+        return For("some", ceildiv(count, LANES), self._lanes(count, body))
 
     def _lanes(self, count: Int, body: Stmt) -> Stmt:
         return For("lane", as_int(LANES), If(as_expr(self.j) < as_expr(count), body), "vectorized")

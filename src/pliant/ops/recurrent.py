@@ -9,10 +9,14 @@ from typing import Final
 from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.tensor import OpaqueOutput, Tensor
+from pliant.ir.expr import Expr, as_expr, const
+from pliant.ir.tensor import OpaqueOutput, Tensor, compute, select
 from pliant.ops.activation import maximum_of, unary
+from pliant.ops.common import check_rank, equal
 from pliant.ops.program import TensorProgram
-from pliant.ops.recurrence import Activation, Cell, recurrence
+from pliant.ops.recurrence import LANES, Activation, Cell, recurrence
+from pliant.ops.shape import concat
+from pliant.sym.expr import Int, ceildiv
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "sigmoid": partial(unary, "sigmoid"),
@@ -91,13 +95,34 @@ def _functions(names: tuple[str, ...], count: int) -> tuple[Activation, ...]:
     return tuple([ACTIVATIONS[n] for n in names])
 
 
-def _define(cell: Cell, reverse: bool, *operands: Tensor) -> tuple[OpaqueOutput, ...]:
-    dtype = operands[0].dtype
+def _define(
+    cell: Cell, reverse: bool, x: Tensor, weights: Tensor, *more: Tensor
+) -> tuple[OpaqueOutput, ...]:
+    operands = (x, _panels(cell, weights), *more)
+    dtype = x.dtype
     if not dtype.is_float or dtype.bits < 32:
         raise InvalidModelError(f"a recurrence of {dtype}: cast to f32 first")
     if operands[3].dtype is not i64:
         raise InvalidModelError(f"lengths are i64, not {operands[3].dtype}")
     return TensorProgram(recurrence(cell, dtype, reverse)).define(*operands)
+
+
+def _panels(cell: Cell, weights: Tensor) -> Tensor:
+    """The weights as the program reads them."""
+    check_rank(weights, 2)
+    h, wide = weights.shape
+    requires = equal(wide, cell.gates * h, f"dim 1 of weights must be {cell.gates} * dim 0")
+
+    def panel(first: Int, count: Int) -> Tensor:
+        def element(some: Int, k: Int, lane: Int) -> Expr:
+            column = LANES * some + lane
+            there = as_expr(column) < as_expr(count)
+            return select(there, weights[k, first + column], const(0, weights.dtype))
+
+        return compute((ceildiv(count, LANES), h, LANES), element, "panels", requires)
+
+    first, *rest = [panel(*p) for p in cell.products(h)]
+    return concat((first, *rest), axis=0) if rest else first
 
 
 RECURRENT: Final[tuple[Operator, ...]] = (
