@@ -64,7 +64,7 @@ def test_lengths_beyond_the_steps_are_all_steps(reverse: bool) -> None:
     """Nothing is read past the input, whatever the lengths say."""
     program = TensorProgram(recurrence(Cell("rnn", (ACTIVATIONS["tanh"],)), f32, reverse))
     x, panels, bias, start = (
-        np.ones(s, np.float32) for s in ((3, 2, 4), (1, 4, LANES), (4,), (2, 4))
+        np.ones(s, np.float32) for s in ((3, 2, 4), (1, 4, LANES), (1, LANES), (2, 4))
     )
     runs = [run_program(program, (x, panels, bias, np.array(n), start)) for n in ([3, 0], [9, -5])]
     for got, expected in zip(*runs, strict=True):

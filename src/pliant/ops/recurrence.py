@@ -12,7 +12,7 @@
 
 The sums are made for some columns of the weights and all sequences, a few of these at a time with
 their totals in registers: a step reads the weights once, whatever the batch, and one after another:
-they come as `panels` of so many columns.
+they come as `panels` of so many columns, and so do the sums, with zeros where there are no columns.
 What does not depend on the state is not in here: `input` is the product of all steps with the
 input's weights. The gates lie one after the other in blocks of the state's width H.
 """
@@ -71,7 +71,7 @@ class Cell:
 
 def recurrence(cell: Cell, dtype: DType, reverse: bool) -> Function:
     """The program: operands `input` [T, B, G*H], `panels` [P, H, LANES] of the weights' columns,
-    `bias` [G*H], `lengths` i64 [B], `start` [B, H], and of an LSTM `start_c` [B, H] and with
+    `bias` [P, LANES], `lengths` i64 [B], `start` [B, H], and of an LSTM `start_c` [B, H] and with
     peepholes `peep` [3*H] (input, forget, output); results `y` [T, B, H], `last` [B, H] and of an
     LSTM `last_c` [B, H]."""
     return _Recurrence(cell, dtype, reverse).function()
@@ -84,9 +84,12 @@ class _Recurrence:
         t, b, h = self.steps, self.batch, self.width = var("t"), var("b"), var("h")
         wide = cell.gates * h
         self.input = buffer("input", (t, b, wide), dtype)
+        # Panels of the product with the state itself, which are first, and all of them.
         counts = [ceildiv(count, LANES) for _, count in cell.products(h)]
-        self.panels = buffer("panels", (sum(counts, as_int(0)), h, LANES), dtype)
-        self.bias = buffer("bias", (wide,), dtype)
+        self.of_state, self.all = counts[0], sum(counts, as_int(0))
+        panels = self.all
+        self.panels = buffer("panels", (panels, h, LANES), dtype)
+        self.bias = buffer("bias", (panels, LANES), dtype)
         self.lengths = buffer("lengths", (b,), i64)
         names = ("", "_c") if cell.kind == "lstm" else ("",)
         self.starts = [buffer(f"start{n}", (b, h), dtype) for n in names]
@@ -94,7 +97,7 @@ class _Recurrence:
         self.states = [buffer(f"state{n}", (b, h), dtype, scope="scratch") for n in names]
         self.peep = buffer("peep", (3 * h,), dtype)
         self.y = buffer("y", (t, b, h), dtype)
-        self.sums = buffer("sums", (b, wide), dtype, scope="scratch")
+        self.sums = buffer("sums", (b, LANES * panels), dtype, scope="scratch")
         self.scaled = buffer("scaled", (b, h), dtype, scope="scratch")
 
     def function(self) -> Function:
@@ -133,51 +136,49 @@ class _Recurrence:
     def _sums(self) -> list[Stmt]:
         """The sums of all sequences for one step."""
         h = self.width
-        whole, *scaled_too = self.cell.products(h)
-        product = self._product(self.states[0], as_int(0), *whole)
-        if not scaled_too:
+        product = self._product(self.states[0], as_int(0), self.of_state)
+        if not self.cell.reset_first:
             return [product]
         place = (at("i"), as_expr(self.j))
         value = self.cell.activations[0](self._gate(0)) * Load(self.states[0], place)
         scaled = self._along(h, Store(self.scaled, place, value))
         unused = self._along(h, Store(self.scaled, place, as_expr(0, self.y.dtype)))
-        behind = ceildiv(whole[1], LANES)
-        of_scaled = self._product(self.scaled, behind, *scaled_too[0])
+        of_scaled = self._product(self.scaled, self.of_state, self.all - self.of_state)
         return [product, self._rows(scaled, unused), of_scaled]
 
-    def _product(self, state: Buffer, panel: Int, first: Int, count: Int) -> Stmt:
-        """sums[:, first : first + count] = bias + state . weights, whose panels begin at `panel`.
+    def _product(self, state: Buffer, first: Int, blocks: Int) -> Stmt:
+        """sums = bias + state . weights, in so many panels from the first one.
 
         Every sum is made in the same order, whether alone or with those of other sequences.
         """
         tiles, tile, row = self.batch // ROWS, var("tile"), var("row")
-        sums = partial(self._tile, state, panel + var("some"), first, count)
+        sums = partial(self._tile, state, first + var("some"))
         several = sums([ROWS * tile + r for r in range(ROWS)])
         alone = sums([ROWS * tiles + row])
         each = seq(For("tile", tiles, several), For("row", self.batch - ROWS * tiles, alone))
-        blocks = ceildiv(count, LANES)
         # Forwards and backwards in turn: of weights that a cache holds in part, the panels that a
         # step has used last are still there.
         back = subst(each, {"some": blocks - 1 - var("some")})
         even = as_expr(var("step") % 2) < as_expr(1)
         return If(even, For("some", blocks, each), For("some", blocks, back))
 
-    def _tile(self, state: Buffer, panel: Int, first: Int, count: Int, rows: list[Int]) -> Stmt:
+    def _tile(self, state: Buffer, panel: Int, rows: list[Int]) -> Stmt:
         """The sums of some sequences in the columns of a panel."""
-        j, k = first + self.j, var("k")
+        k, lane = var("k"), var("lane")
         total = buffer("total", (len(rows),), self.y.dtype, scope="register")
         places = [(as_expr(as_int(r)),) for r in range(len(rows))]
-        begun = [Store(total, p, self.bias[j]) for p in places]
+        begun = [Store(total, p, self.bias[panel, lane]) for p in places]
         more = [
-            Store(total, p, Load(total, p) + state[i, k] * self.panels[panel, k, var("lane")])
+            Store(total, p, Load(total, p) + state[i, k] * self.panels[panel, k, lane])
             for i, p in zip(rows, places, strict=True)
         ]
+        column = as_expr(LANES * panel + lane)
         done = [
-            Store(self.sums, (as_expr(i), as_expr(j)), Load(total, p))
+            Store(self.sums, (as_expr(i), column), Load(total, p))
             for i, p in zip(rows, places, strict=True)
         ]
         one = seq(*begun, For("k", self.width, seq(*more)), *done)
-        return self._lanes(count, Alloc(total, one))
+        return For("lane", as_int(LANES), Alloc(total, one), "vectorized")
 
     def _along(self, count: Int, body: Stmt) -> Stmt:
         """The body for every j < count."""
@@ -190,7 +191,9 @@ class _Recurrence:
         return Load(self.input, (at("at"), at("i"), as_expr(gate * self.width + self.j)))
 
     def _sum(self, gate: int) -> Expr:
-        return self.sums[var("i"), gate * self.width + self.j]
+        apart = self.cell.reset_first and gate == 2
+        first = LANES * self.of_state if apart else gate * self.width
+        return self.sums[var("i"), first + self.j]
 
     def _gate(self, gate: int) -> Expr:
         return self._given(gate) + self._sum(gate)

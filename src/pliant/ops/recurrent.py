@@ -16,7 +16,7 @@ from pliant.ops.common import check_rank, equal
 from pliant.ops.program import TensorProgram
 from pliant.ops.recurrence import LANES, Activation, Cell, recurrence
 from pliant.ops.shape import concat
-from pliant.sym.expr import Int, ceildiv
+from pliant.sym.expr import Int, as_int, ceildiv
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "sigmoid": partial(unary, "sigmoid"),
@@ -96,9 +96,9 @@ def _functions(names: tuple[str, ...], count: int) -> tuple[Activation, ...]:
 
 
 def _define(
-    cell: Cell, reverse: bool, x: Tensor, weights: Tensor, *more: Tensor
+    cell: Cell, reverse: bool, x: Tensor, weights: Tensor, bias: Tensor, *more: Tensor
 ) -> tuple[OpaqueOutput, ...]:
-    operands = (x, _panels(cell, weights), *more)
+    operands = (x, *_panels(cell, weights, bias), *more)
     dtype = x.dtype
     if not dtype.is_float or dtype.bits < 32:
         raise InvalidModelError(f"a recurrence of {dtype}: cast to f32 first")
@@ -107,22 +107,28 @@ def _define(
     return TensorProgram(recurrence(cell, dtype, reverse)).define(*operands)
 
 
-def _panels(cell: Cell, weights: Tensor) -> Tensor:
-    """The weights as the program reads them."""
-    check_rank(weights, 2)
+def _panels(cell: Cell, weights: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and bias as the program reads them: (P, H, LANES), (P, LANES)."""
+    check_rank(weights, 2, "weights")
+    check_rank(bias, 1, "bias")
     h, wide = weights.shape
     requires = equal(wide, cell.gates * h, f"dim 1 of weights must be {cell.gates} * dim 0")
+    requires += equal(bias.shape[0], wide, "dim 0 of bias must be dim 1 of weights")
 
-    def panel(first: Int, count: Int) -> Tensor:
-        def element(some: Int, k: Int, lane: Int) -> Expr:
-            column = LANES * some + lane
-            there = as_expr(column) < as_expr(count)
-            return select(there, weights[k, first + column], const(0, weights.dtype))
+    def panels(of: Tensor) -> Tensor:
+        def part(first: Int, count: Int) -> Tensor:
+            def element(some: Int, *at: Int) -> Expr:
+                column = LANES * some + at[-1]
+                there = as_expr(column) < as_expr(count)
+                return select(there, of[(*at[:-1], first + column)], const(0, of.dtype))
 
-        return compute((ceildiv(count, LANES), h, LANES), element, "panels", requires)
+            shape = (ceildiv(count, LANES), *of.shape[:-1], as_int(LANES))
+            return compute(shape, element, "panels", requires)
 
-    first, *rest = [panel(*p) for p in cell.products(h)]
-    return concat((first, *rest), axis=0) if rest else first
+        first, *rest = [part(*p) for p in cell.products(h)]
+        return concat((first, *rest), axis=0) if rest else first
+
+    return panels(weights), panels(bias)
 
 
 RECURRENT: Final[tuple[Operator, ...]] = (
