@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import pliant
 from pliant.base.errors import InvalidModelError, ShapeError, UnsupportedError
@@ -120,6 +121,12 @@ DIM0 = "s = Shape(x) i = Constant<value_ints = [0]>() d = Gather(s, i) "
             "f32[n, m]",
         ),
         (DIM0 + "a = Neg(d) y = Abs(a)", "f32[n]"),
+        (
+            DIM0 + "one = Constant<value_ints = [1]>() v = Concat<axis = 0>(one, d) "
+            "at = Constant<value_ints = [-1]>() three = Constant<value_int = 3>() "
+            "h = OneHot(at, three, v) k = Constant<value_ints = [-1]>() y = Reshape(h, k)",
+            "f32[1, 1, n]",
+        ),
     ],
 )
 def test_sizes(body: str, result: str) -> None:
@@ -261,3 +268,22 @@ def test_quotients_are_rounded_towards_zero_whatever_the_sign() -> None:
     for n in range(15):
         assert y.subs({"n": n}) == int((n - 1) / 3)
         assert z.subs({"n": n}) == int((n - 10) / 3) + 10
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 8])
+@pytest.mark.parametrize(
+    ("stride", "pad", "dilation"), [(1, 1, 1), (2, 1, 1), (3, 0, 1), (2, 2, 2)]
+)
+def test_blocks_summed_into_an_image(size: int, stride: int, pad: int, dilation: int) -> None:
+    """Whatever is left of the image beyond the last whole step."""
+    step, pads = f"[{stride}, {stride}]", [pad] * 4
+    model = imported(
+        "g (float[n, 18, l] x) => (float[n, 2, h, w] y) { "
+        f"im = Constant<value_ints = [{size}, {size}]>() bl = Constant<value_ints = [3, 3]>() "
+        f"y = Col2Im<strides = {step}, pads = {pads}, dilations = [{dilation}, {dilation}]>"
+        "(x, im, bl) }", 18,
+    )  # fmt: skip
+    count = (size + 2 * pad - 2 * dilation - 1) // stride + 1
+    x = np.random.default_rng(0).standard_normal((3, 18, count**2), np.float32)
+    want = torch.nn.functional.fold(torch.tensor(x), size, 3, dilation, pad, stride).numpy()
+    np.testing.assert_allclose(run(model, [x])[0], want, rtol=1e-5, atol=1e-5)

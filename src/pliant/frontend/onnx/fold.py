@@ -70,7 +70,7 @@ def _result_dtype(site: Site) -> DType:
         return i64
     if site.op == "Cast":
         return dtype_of(site.int_attr("to"), "Cast")
-    return site.item({"Where": 1, "CastLike": 1}.get(site.op, 0)).dtype
+    return site.item({"Where": 1, "CastLike": 1, "OneHot": 2}.get(site.op, 0)).dtype
 
 
 # Elementwise: (on numbers, on sizes or ratios)
@@ -322,6 +322,15 @@ def _where(site: Site, knowns: Knowns) -> Known:
     return np.where(cond, a, b)
 
 
+def _one_hot(site: Site, knowns: Knowns) -> Known:
+    at, depth, values = _numbers(knowns[0]), int(_numbers(knowns[1]).item()), knowns[2]
+    _small((at.size, depth))
+    axis = site.axis("axis", -1, rank=at.ndim + 1)
+    places = np.expand_dims(np.where(at < 0, at + depth, at), axis)
+    steps = np.arange(depth).reshape([depth if d == axis else 1 for d in range(at.ndim + 1)])
+    return np.asarray(np.where(places == steps, values[1], values[0]))
+
+
 def _gather_nd(site: Site, knowns: Knowns) -> Known:
     if site.int_attr("batch_dims", 0):
         raise UndecidedError
@@ -433,6 +442,7 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Where": _where,
+    "OneHot": _one_hot,
     "NonZero": _nonzero,
     "CumSum": _cumsum,
     "ReduceProd": _reduce(np.prod, lambda z, a, b: a * b, 18),

@@ -280,7 +280,6 @@ def lower_col2im(s: Site) -> Value:
     """Overlapping blocks summed into an image: a transposed convolution with an identity."""
     x = s.x()
     image, block = s.ints(1, "image_shape"), s.ints(2, "block_shape")
-    rank = len(image)
     w = window(s, block, image)
     n, columns, _ = x.shape
     cells = product(block)
@@ -302,11 +301,8 @@ def lower_col2im(s: Site) -> Value:
     ]
     summed = s.call(
         "conv_transpose", apart, s.weight(kernel, "blocks"), None, strides=w.strides, pads=w.pads,
-        output_padding=(0,) * rank, dilations=w.dilations, groups=1,
+        output_padding=tuple(ends), dilations=w.dilations, groups=1,
     )  # fmt: skip
-    if any(e != 0 for e in ends):
-        pads = ((as_int(0), as_int(0)),) * 2 + tuple((as_int(0), e) for e in ends)
-        summed = s.call("pad", summed, pads=pads, mode="constant", value=0)
     return s.reshape(summed, (n, channels, *image))
 
 
