@@ -169,6 +169,18 @@ class Builder:
         )  # fmt: skip
         return function, self.weights
 
+    @property
+    def count(self) -> int:
+        """How many bindings there are."""
+        return len(self._bindings)
+
+    def made_of_weights(self, begin: int, results: Sequence[Value]) -> Function:
+        """The bindings from number `begin` on as a function of weights alone."""
+        bindings = tuple(self._bindings[begin:])
+        read = {v for b in bindings for v in b.operands()} | set(results)
+        weights = tuple([(v, key) for v, key in self._weight_keys if v in read])
+        return Function(self.name, (), weights, bindings, tuple(results))
+
     def _infer(
         self, op: str, args: tuple[Any, ...], attrs: Mapping[str, Any]
     ) -> tuple[tuple[TensorType, ...], tuple[Requirement, ...]]:

@@ -173,6 +173,25 @@ def test_a_size_used_as_a_tensor_is_made() -> None:
     assert ops_of(model) == ["size_vector", "add"]
 
 
+def test_what_is_made_of_constants_may_decide_a_shape() -> None:
+    """By any operator: it is computed while importing."""
+    made = (
+        "k = Constant<value_floats = [16.0]>() half = Constant<value_floats = [0.5]>() "
+        "r = Pow(k, half) i = Cast<to = 7>(r) s = Shape<start = 0, end = 1>(x) "
+        "y = Concat<axis = 0>(i, s)"
+    )
+    assert sizes(made) == "f32[4, n]"
+
+
+def test_constants_that_cannot_be_computed_are_an_error_in_every_call() -> None:
+    model = imported(
+        "g (int64[n] x) => (int64[n] y) { a = Constant<value_ints = [6]>() "
+        "z = Constant<value_ints = [0]>() b = Mod(a, z) y = Add(x, b) }"
+    )
+    with pytest.raises(ShapeError, match="division by zero"):
+        run(model, [np.ones(3, np.int64)])
+
+
 def test_range_over_a_dim() -> None:
     model = imported(
         """g (float[n, m] x) => (int64[a] y) {

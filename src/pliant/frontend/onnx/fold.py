@@ -23,6 +23,7 @@ from pliant.frontend.onnx.symbolic import (
     Sizes,
     UndecidedError,
     from_ints,
+    is_numeric,
     ratio_of,
     settle,
     to_symbolic,
@@ -55,6 +56,11 @@ def fold(site: Site) -> tuple[Item, ...] | None:
             return tuple(_item(site, k) for k in results)
     except (UndecidedError, NeedsValueError, ValueError, TypeError, IndexError, ArithmeticError):
         return None  # the lowering says what is wrong, if anything is
+
+
+def is_small_constant(known: Known | None) -> bool:
+    """Whether these are numbers, so few that it is cheap to compute with them while importing."""
+    return is_numeric(known) and known.size <= LARGEST_KNOWN
 
 
 def _item(site: Site, known: Known) -> Item:

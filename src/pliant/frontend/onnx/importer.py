@@ -11,6 +11,7 @@ Everything that cannot be imported is reported at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from pliant.base.errors import InvalidModelError, PliantError, ShapeError, Unsup
 from pliant.base.spans import Span
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
-from pliant.frontend.onnx.fold import fold
+from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
 from pliant.frontend.onnx.live import live_nodes, pruned
 from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
@@ -34,7 +35,9 @@ from pliant.frontend.onnx.table import ONNX_OPS
 from pliant.frontend.onnx.tensors import to_array, to_dense
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
+from pliant.graph.interpret import interpret
 from pliant.graph.operator import Operators
+from pliant.loop.interpret import interpret as run_program
 from pliant.sym.expr import as_int
 
 _DEEPEST: Final = 32
@@ -251,7 +254,10 @@ class Importer:
             lowering = self.lowerings.get((domain, node.op_type))
             if lowering is None:
                 return self._expand(site, scope)
+            begin = self.builder.count
             results = self._lowered(site, lowering)
+            if all(i is None or is_small_constant(i.known) for i in items):
+                self._evaluate(results, begin)
         inputs = frozenset[str]().union(*(i.inputs for i in items if i is not None))
         for item, name in zip(results, node.output, strict=False):
             if item is not None and item not in items:
@@ -271,6 +277,20 @@ class Importer:
             raise InvalidModelError(
                 f"{site.span}: its operands or attributes do not fit it ({error})"
             ) from error
+
+    def _evaluate(self, results: Sequence[Item | None], begin: int) -> None:
+        """Note what the results of a node are that was made of constants from this binding on: a
+        later node may need to know. Where that fails, it will be an error in every call, or what is
+        computed is of no use."""
+        made = [r for r in results if r is not None and r.known is None and r.value is not None]
+        if not all(d.is_const and d.value <= LARGEST_KNOWN for r in made for d in r.shape):
+            return
+        values = [r.value for r in made if r.value is not None]
+        part = self.builder.made_of_weights(begin, values)
+        with suppress(PliantError, ArithmeticError):
+            found = interpret(part, self.builder.weights, {}, self.builder.operators, run_program)
+            for item, array in zip(made, found, strict=True):
+                item.known = array if array.size <= LARGEST_KNOWN else None
 
     def _operand(self, scope: Scope, name: str) -> Item | None:
         if not name:
