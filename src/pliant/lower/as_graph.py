@@ -18,6 +18,7 @@ from pliant.graph.function import Binding, Function, TensorType, Value
 from pliant.ir.expr import Axis, Expr, Index
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, own_nodes
 from pliant.lower.groups import Group
+from pliant.lower.joined import Part
 from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import Plan, plan_notes
 from pliant.lower.stages import Stage, Stages
@@ -30,6 +31,7 @@ class Decisions:
         self.orders: Mapping[str, Order] = {}
         self.gaps: Mapping[str, Gap] = {}
         self.plans: Mapping[str, Plan] = {}
+        self.parts: Mapping[str, Part] = {}
 
     def notes(self, stage: Stage) -> Notes:
         """The notes of a stage's binding."""
@@ -39,6 +41,9 @@ class Decisions:
         if stage.name in self.gaps:
             gap = self.gaps[stage.name]
             out.append(("gap", (gap.dims, gap.elements)))
+        if stage.name in self.parts:
+            part = self.parts[stage.name]
+            out.append(("part", (part.whole, part.offset)))
         if stage.name in self.plans:
             out += plan_notes(self.plans[stage.name])
         return tuple(out)

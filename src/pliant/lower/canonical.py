@@ -147,6 +147,9 @@ def outline(
     for name, source in externals.items():
         for x in source.dims if name not in packed else ():
             sizes.note_extent(x)
+    for name in (*externals, *members):
+        if name in gaps and name not in packed:
+            sizes.note_extent(as_int(gaps[name].elements))
     tensors = {m.name: m.tensor for m in group.members}
     for name, plan in own.items():  # what is packed follows from the extents: no parameters
         tensors[name] = _unpacked(tensors[name], plan)
@@ -161,7 +164,10 @@ def outline(
         renamed[panels], canon[names[name]] = _repacked(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
-    strides = tuple((i.label, strides_in(n, i.dims, orders, gaps)) for n, i in renamed.items())
+    free = {
+        n: Gap(g.dims, sizes.rename(as_int(g.elements))) for n, g in gaps.items() if n in renamed
+    }
+    strides = tuple((i.label, strides_in(n, i.dims, orders, free)) for n, i in renamed.items())
     rows = group.kind == "row"
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pliant.graph.function import Function as GraphFunction
@@ -27,6 +27,7 @@ from pliant.lower.gaps import gaps_before
 from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
+from pliant.lower.joined import Joined, Part, join_in_place
 from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.narrow_values import narrow_values
@@ -121,37 +122,48 @@ def lower_function(
         scale_after(s, orders)
     watch("layouts", lambda: [as_function(s, decided)])
     decided.gaps = gaps = gaps_before(s)
+    joined = Joined({}, set())
+    if not narrow:
+        joined = join_in_place(s, orders, gaps, constant_values(s))
+    decided.parts = parts = joined.parts
     plans: dict[str, Plan] = {}
     if numerics != "strict":
-        decided.plans = plans = pack_contractions(s, orders, gaps, columns, factors)
+        decided.plans = plans = pack_contractions(
+            s, orders, gaps, columns, factors, {*parts, *joined.silent}
+        )
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
     early = {n for n in s.stages if n in constants}
     prepared = _crossing(s, early)
-    parts = [_part(s, {n: st for n, st in s.stages.items() if n not in early}, s.results)]
+    halves = [_part(s, {n: st for n, st in s.stages.items() if n not in early}, s.results)]
     if early:
         first = _part(s, {n: st for n, st in s.stages.items() if n in early}, prepared)
-        parts.insert(0, first)
-    watch("split", lambda: split_functions(parts, prepared, decided))
-    kernels = [form_groups(p, orders, plans, in_order=numerics == "strict") for p in parts]
+        halves.insert(0, first)
+    watch("split", lambda: split_functions(halves, prepared, decided))
+    kernels = [
+        form_groups(p, orders, plans, silent=joined.silent, in_order=numerics == "strict")
+        for p in halves
+    ]
     if narrow and numerics != "strict":
-        narrow_values(parts[-1], kernels[-1], orders, gaps)
+        narrow_values(halves[-1], kernels[-1], orders, gaps)
     watch(
         "groups",
-        lambda: group_functions(split_functions(parts, prepared, decided), parts, kernels, decided),
+        lambda: group_functions(
+            split_functions(halves, prepared, decided), halves, kernels, decided
+        ),
     )
     prepare = None
     if early:
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
-            s, kernels[0], orders, gaps, plans, prepared, [v.name for v, _ in function.weights],
+            s, kernels[0], orders, gaps, plans, {}, prepared, [v.name for v, _ in function.weights],
             constant_extents, numerics, narrow,
         )  # fmt: skip
     used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
-        function, s, kernels[-1], orders, gaps, plans, s.results, used, constant_extents, numerics,
-        narrow,
+        function, s, kernels[-1], orders, gaps, plans, parts, s.results, used, constant_extents,
+        numerics, narrow,
     )  # fmt: skip
     return Split(prepare, main, prepared)
 
@@ -201,9 +213,13 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 
 def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
-    gaps: dict[str, Gap], plans: dict[str, Plan], results: tuple[str, ...], weights: list[str],
-    constant_extents: bool, numerics: str, narrow: bool,
+    gaps: dict[str, Gap], plans: dict[str, Plan], parts: Mapping[str, Part],
+    results: tuple[str, ...], weights: list[str], constant_extents: bool, numerics: str,
+    narrow: bool,
 ) -> Lowered:  # fmt: skip
+    # Of a whole whose parts lie in it there is nothing to launch.
+    places = {k: at for at, k in enumerate(k for k, g in enumerate(groups) if g.kind != "joined")}
+    groups = [replace(g, after=places.get(g.after, -1)) for g in groups if g.kind != "joined"]
     launches = [
         outline(
             g, s.facts, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
@@ -215,11 +231,11 @@ def _lower_part(
     symbols = {spec: kernel_symbol(spec) for spec in dict.fromkeys(specs)}
     sizes = {
         name: room_of(s.types[name].dims, orders[name], gaps.get(name)) * s.types[name].dtype.bytes
-        for launch in launches
-        for name in launch.outputs
-        if name not in results
+        for name in (*(n for x in launches for n in x.outputs), *(p.whole for p in parts.values()))
+        if name not in results and name not in parts
     }
-    memory = plan_memory(launches, sizes, s.facts)
+    lies = {n: (p.whole, p.offset * s.types[n].dtype.bytes) for n, p in parts.items()}
+    memory = plan_memory(launches, sizes, s.facts, lies)
     host = host_function(function, launches, symbols, s.types, weights, results, memory)
     return Lowered(
         host, {name: spec for spec, name in symbols.items()},

@@ -13,11 +13,12 @@ another kernel join with it, where nobody wants them before. At the end the kern
     patches       a map of patches, a product, a map of its results, and the maps that follow
     reduction     any other reduction and the maps that follow it
     serial        scans, scatters, opaque programs
+    joined        nothing: its parts lie where it does (`lower.joined`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -38,7 +39,9 @@ MAX_MEMBERS: Final = 64  # stages of a kernel
 LEAST_COLUMNS: Final = 16  # of a view that is taken for rows
 RESULT: Final = ""  # reads what the model gives back
 
-GroupKind = Literal["map", "row", "contraction", "attention", "patches", "reduction", "serial"]
+GroupKind = Literal[
+    "map", "row", "contraction", "attention", "patches", "reduction", "serial", "joined"
+]
 
 
 @dataclass
@@ -68,10 +71,12 @@ def form_groups(
     orders: dict[str, Order],
     plans: Mapping[str, Plan] = MappingProxyType({}),
     *,
+    silent: Collection[str] = (),
     in_order: bool = False,
 ) -> list[Group]:
-    """Partition the stages; with `in_order`, sums and products keep the order of their indices, and
-    become no kernel that splits them into lanes. `plans` are those of the packed products."""
+    """Partition the stages. With `in_order`, sums and products keep the order of their indices, and
+    become no kernel that splits them into lanes. `plans` are those of the packed products, `silent`
+    stages whose results are there already."""
     attention: dict[str, Attention] = {}
     apart: dict[str, str] = {}
     for name, found in find_attention(s, plans):
@@ -88,7 +93,7 @@ def form_groups(
         else:
             patches[members[-1]] = members
     while True:
-        groups = _grouped(s, orders, attention, patches, apart, in_order)
+        groups = _grouped(s, orders, attention, patches, apart, silent, in_order)
         wanted = [g for g in groups if g.kind == "attention" and _keeps_rows(g, attention)]
         if not wanted:
             return groups
@@ -104,6 +109,7 @@ def _grouped(
     attention: Mapping[str, Attention],
     patches: Mapping[str, tuple[str, ...]],
     apart: Mapping[str, str],
+    silent: Collection[str],
     in_order: bool,
 ) -> list[Group]:
     """The groups, of which those of `attention` and `patches` are known; `apart` says why a product
@@ -116,6 +122,9 @@ def _grouped(
             continue
         if stage.name in attention:
             forming.add(_attention_group(s, stage, attention[stage.name], orders))
+        elif stage.name in silent:
+            shape = stage.tensor.shape
+            forming.add(Group("joined", shape, orders[stage.name], [stage]))
         elif stage.name in patches:
             forming.add(_patches_group(s, stage, patches[stage.name], orders))
         else:
@@ -309,6 +318,8 @@ def _obstacle(g: Group, stage: Stage, kind: Kind, orders: dict[str, Order]) -> s
     tensor = stage.tensor
     if isinstance(tensor, OpaqueOutput):
         return "" if any(m.tensor is tensor.of for m in g.members) else "another program's result"
+    if g.kind == "joined":
+        return "there is no kernel: its parts are written where it lies"
     if g.kind == "serial":
         return "scans, scatters and programs run by themselves"
     if not isinstance(tensor, Compute):

@@ -22,7 +22,7 @@ from pliant.lower.access import classify, is_identity, reads_many
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.stages import Stage, Stages
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, IntLike, as_int, var
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
@@ -183,7 +183,7 @@ class Gap:
     """So many `elements` lie free after each row, which is the last `dims` dimensions in memory."""
 
     dims: int
-    elements: int
+    elements: IntLike
 
 
 def strides_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> tuple[Int, ...]:

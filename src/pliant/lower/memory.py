@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -54,10 +55,16 @@ class MemoryPlan:
         return self.total.subs(known)
 
 
-def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Facts) -> MemoryPlan:
-    """Place the values in `sizes` (name -> bytes), which launches write and read."""
+def plan_memory(
+    launches: Sequence[Launch],
+    sizes: Mapping[str, Int],
+    facts: Facts,
+    lies: Mapping[str, tuple[str, Int]] = MappingProxyType({}),
+) -> MemoryPlan:
+    """Place the values in `sizes` (name -> bytes), which launches write and read. Others lie in
+    these: `lies` says in which, and how many bytes behind its beginning."""
     room = {n: ceildiv(size, ALIGNMENT) * ALIGNMENT for n, size in sizes.items()}
-    lives = _lives(launches, room)
+    lives = _lives(launches, room, {n: whole for n, (whole, _) in lies.items()})
     symbols = frozenset[str]().union(*(size.names for size in room.values()))
     likely = {name: likely_value(var(name), facts) for name in symbols}
     usual = {n: min(max(room[n].eval(likely), ALIGNMENT), HUGE) for n in lives}
@@ -89,18 +96,23 @@ def plan_memory(launches: Sequence[Launch], sizes: Mapping[str, Int], facts: Fac
     most = as_int(0)
     for size in room.values():
         most = most + size
-    return MemoryPlan({n: offsets[n] for n in lives}, total, tuple(steps), most)
+    places = {n: offsets[n] for n in lives}
+    places |= {n: offsets[whole] + at for n, (whole, at) in lies.items()}
+    return MemoryPlan(places, total, tuple(steps), most)
 
 
-def _lives(launches: Sequence[Launch], room: Mapping[str, Int]) -> dict[str, Life]:
+def _lives(
+    launches: Sequence[Launch], room: Mapping[str, Int], wholes: Mapping[str, str]
+) -> dict[str, Life]:
     """The first and the last launch that has to do with each value, in the order in which they are
-    made. Values whose lives have a launch in common are wanted at the same time."""
+    made. Values whose lives have a launch in common are wanted at the same time. Those that lie in
+    others live as long as these."""
     final: dict[str, int] = {}
     for k, launch in enumerate(launches):
-        final |= dict.fromkeys((*launch.inputs, *launch.outputs), k)
+        final |= {wholes.get(n, n): k for n in (*launch.inputs, *launch.outputs)}
     lives: dict[str, Life] = {}
     for k, launch in enumerate(launches):
-        for name in launch.outputs:
+        for name in (wholes.get(n, n) for n in launch.outputs):
             if name in room and name not in lives:
                 lives[name] = k, final[name]
     return lives

@@ -15,7 +15,7 @@ together, and the last group of a row is filled with zeros:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -139,15 +139,17 @@ def pack_contractions(
     gaps: dict[str, Gap],
     columns: int,
     factors: Sequence[Factors],
+    fixed: Collection[str] = (),
 ) -> dict[str, Plan]:
     """Add packing stages and rewrite the contractions; the plan of each, by stage name. `factors`
     are the types that the target multiplies, preferred ones first, usually by panels of so many
-    `columns`. `gaps` gets those of values whose rows had better not lie where they are."""
+    `columns`. `gaps` gets those of values whose rows had better not lie where they are, but of none
+    whose place is `fixed`."""
     plans: dict[str, Plan] = {}
     stages: dict[str, Stage] = {}
     made: dict[Compute, str] = {}
     constants = constant_values(s)
-    compact = compact_values(s, constants)
+    compact = {*compact_values(s, constants), *fixed}
     strides = partial(_strides, orders, gaps)
     for name, stage in s.stages.items():
         tensor = stage.tensor

@@ -44,7 +44,7 @@ def _take_place(
         return False
     source = copy.body.source.name
     turned = _turned(s, orders, readers, name, source)
-    if turned is None:
+    if turned is None or turned.shape != copy.shape:  # the first of its rows alone, say
         return False
     spans = (*s.stages[source].spans, *s.stages[name].spans)
     s.stages[name] = replace(s.stages[source], name=name, tensor=turned, spans=spans)
