@@ -52,6 +52,11 @@ def _summary(
     yield from _memory(main.memory)
     for note in notes:
         yield f"note: {note}"
+    wholes: dict[str, list[str]] = {}
+    for name, part in main.parts.items():
+        wholes.setdefault(part.whole, []).append(name)
+    for whole, names in wholes.items():
+        yield f"no kernel makes {whole}: in it lie {', '.join(names)}"
     for name, known in function.dims:
         top = "" if known.max is None else f" <= {known.max}"
         multiple = f", multiple of {known.multiple}" if known.multiple > 1 else ""

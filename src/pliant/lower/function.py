@@ -58,6 +58,7 @@ class Lowered:
     types: Mapping[str, Input]
     memory: MemoryPlan
     groups: tuple[Group, ...]
+    parts: Mapping[str, Part]
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def _lower_part(
     return Lowered(
         host, {name: spec for spec, name in symbols.items()},
         tuple([(symbols[x.spec], x) for x in launches]), tuple(weights), s.types, memory,
-        tuple(groups),
+        tuple(groups), parts,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
 
 FEW: Final = 4  # pieces that a kernel may as well read apart
-SHORTEST: Final = 32  # elements of a part between gaps: maps of shorter ones go in short vectors
+SHORTEST: Final = 16  # elements of a part between gaps: shorter ones do not fill a vector
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,13 @@ class _Joining:
         apart = any(tensor.shape[d] is not as_int(1) for d in order[:at])
         own = [_value(self.s, tensor, axis, p, order, self.orders) for p in pieces]
         where = self._together(name, own, [p.begin * step for p in pieces])
-        if where is not None:
+        rest = self.gaps.get(own[0])
+        if where is not None and (None if rest is None else rest.dims) == (
+            len(order) - at if apart else None
+        ):
             self.silent.add(name)
             if where.whole != name and name not in self.parts:
                 self.parts[name] = where
-                rest = self.gaps.get(own[0])
                 if rest is not None:
                     left = rest.elements - row + pieces[0].extent * step
                     self.gaps[name] = Gap(rest.dims, left)

@@ -306,3 +306,31 @@ def test_blocks_summed_into_an_image(size: int, stride: int, pad: int, dilation:
     x = np.random.default_rng(0).standard_normal((3, 18, count**2), np.float32)
     want = torch.nn.functional.fold(torch.tensor(x), size, 3, dilation, pad, stride).numpy()
     np.testing.assert_allclose(run(model, [x])[0], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(-9, -20, -1), (-3, -4, -3), (9, -20, -2)])
+def test_a_backward_slice_begins_with_an_element_that_there_is(
+    start: int, end: int, step: int
+) -> None:
+    """ONNX takes the first for one before it."""
+    runtime = pytest.importorskip("onnxruntime")
+    text = (
+        f"g (float[n] x) => (float[m] y) {{ s = Constant<value_ints = [{start}]>() "
+        f"e = Constant<value_ints = [{end}]>() a = Constant<value_ints = [0]>() "
+        f"t = Constant<value_ints = [{step}]>() y = Slice(x, s, e, a, t) }}"
+    )
+    session = runtime.InferenceSession(
+        parsed(text).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    model = imported(text)
+    for n in (0, 1, 2, 4, 12):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(run(model, [x])[0], session.run(None, {"x": x})[0])
+
+
+def test_statistics_of_doubles_are_kept_as_the_node_says() -> None:
+    model = imported(
+        "g (double[2, 3] x, double[3] w) => (double[2, 3] y, float[2, 1] m, float[2, 1] i) "
+        "{ y, m, i = LayerNormalization(x, w) }"
+    )
+    assert shapes_of(model) == ["f64[2, 3]", "f32[2, 1]", "f32[2, 1]"]

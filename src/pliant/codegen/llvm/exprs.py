@@ -259,6 +259,15 @@ def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
 
 def _float_floormod(e: Emitter, a: Val, b: Val) -> Val:
     """Python's %: the sign of the divisor."""
+    t, flag = e.text, value_type(boolean, a.lanes)
+    r, fix = _float_rest(e, a, b)
+    moved = t.assign(f"fadd {a.type} {r}, {b.text}")
+    out = t.assign(f"select {flag} {fix}, {a.type} {moved}, {a.type} {r}")
+    return Val(out, a.dtype, a.lanes)
+
+
+def _float_rest(e: Emitter, a: Val, b: Val) -> tuple[str, str]:
+    """What is left of a division rounded towards zero, and where that is not the floor."""
     t, zero = e.text, literal(const(0.0, a.dtype), a.lanes)
     flag = value_type(boolean, a.lanes)
     r = t.assign(f"frem {a.type} {a.text}, {b.text}")
@@ -266,19 +275,22 @@ def _float_floormod(e: Emitter, a: Val, b: Val) -> Val:
     r_neg = t.assign(f"fcmp olt {a.type} {r}, {zero}")
     b_neg = t.assign(f"fcmp olt {a.type} {b.text}, {zero}")
     differ = t.assign(f"xor {flag} {r_neg}, {b_neg}")
-    fix = t.assign(f"and {flag} {some}, {differ}")
-    moved = t.assign(f"fadd {a.type} {r}, {b.text}")
-    out = t.assign(f"select {flag} {fix}, {a.type} {moved}, {a.type} {r}")
-    return Val(out, a.dtype, a.lanes)
+    return r, t.assign(f"and {flag} {some}, {differ}")
 
 
 def _float_floordiv(e: Emitter, a: Val, b: Val) -> Val:
-    """The floor of the exact quotient: (a - a % b) / b, rounded to the nearest integer."""
+    """The floor of the exact quotient: that rounded towards zero, which is (a - rest) / b rounded
+    to the nearest integer, less one where something is left of another sign. (By a - a % b, which
+    is infinite where b is, nothing could be told.)"""
     t = e.text
-    r = _float_floormod(e, a, b)
-    exact = t.assign(f"fsub {a.type} {a.text}, {r.text}")
-    quotient = Val(t.assign(f"fdiv {a.type} {exact}, {b.text}"), a.dtype, a.lanes)
-    rounded = _llvm(e, "round", quotient)
+    r, inexact = _float_rest(e, a, b)
+    exact = t.assign(f"fsub {a.type} {a.text}, {r}")
+    quotient = t.assign(f"fdiv {a.type} {exact}, {b.text}")
+    less = t.assign(f"fsub {a.type} {quotient}, {literal(const(1.0, a.dtype), a.lanes)}")
+    floor = t.assign(
+        f"select {value_type(boolean, a.lanes)} {inexact}, {a.type} {less}, {a.type} {quotient}"
+    )
+    rounded = _llvm(e, "round", Val(floor, a.dtype, a.lanes))
     zero = literal(const(0.0, a.dtype), a.lanes)
     by_zero = t.assign(f"fcmp oeq {a.type} {b.text}, {zero}")
     plain = t.assign(f"fdiv {a.type} {a.text}, {b.text}")

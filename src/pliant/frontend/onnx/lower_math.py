@@ -228,7 +228,8 @@ def lower_dropout(s: Site) -> tuple[Value | Item, ...]:
     if s.opset >= 12 and s.has(2) and bool(s.const(2, "training mode").any()):
         raise s.unsupported("training mode is not supported")
     x = s.item(0)
-    return (x, s.full(x.shape, True, boolean)) if 1 in s.used else (x,)
+    mask = boolean if s.opset >= 10 else x.dtype
+    return (x, s.full(x.shape, True, mask)) if 1 in s.used else (x,)
 
 
 def lower_einsum(s: Site) -> Value:

@@ -79,7 +79,8 @@ def lower_layer_norm(s: Site) -> tuple[Value | None, ...]:
     mean = s.call("mean", wide_x, axes=axes, keepdims=True)
     var = s.call("variance", wide_x, axes=axes, keepdims=True, correction=0)
     inverse = s.call("rsqrt", s.call("add", var, s.scalar(eps, wide)))
-    return y, mean, inverse
+    kept = dtype_of(s.int_attr("stash_type", 1), "LayerNormalization")
+    return y, s.cast(mean, kept), s.cast(inverse, kept)
 
 
 def lower_rms_norm(s: Site) -> Value:

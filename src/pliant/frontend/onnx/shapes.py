@@ -96,12 +96,14 @@ def slice_ranges(site: Site) -> tuple[SliceRange, ...]:
 
 
 def slice_range(sizes: Sizes, start: Int, end: Int, step: int, size: Int) -> SliceRange:
-    """Bounds along a dim of `size`, clamped as NumPy does."""
+    """Bounds along a dim of `size`, clamped."""
     if step > 0:
         first = _clamped(sizes, start, as_int(0), size, size)
         last = _clamped(sizes, end, as_int(0), size, size)
         return SliceRange(first, sizes.greatest(last, first), step)
-    first = _clamped(sizes, start, as_int(-1), size - 1, size)
+    # Not before the first element, as ONNX has it, where there is one: NumPy takes nothing then.
+    lowest = sizes.least(as_int(0), size - 1)
+    first = _clamped(sizes, start, lowest, size - 1, size)
     last = _clamped(sizes, end, as_int(-1), size - 1, size)
     return SliceRange(first, sizes.least(last, first), step)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.base.dtypes import boolean
+from pliant.base.dtypes import boolean, f64
 from pliant.frontend.torch.context import Context, Lowering, Table, dtype_of
 from pliant.frontend.torch.promote import common_type, floating, from_torch
 from pliant.graph.function import Value
@@ -168,8 +168,8 @@ def hardtanh(ctx: Context, x: Value, low: Any = -1, high: Any = 1) -> Any:
 
 
 def threshold(ctx: Context, x: Value, limit: Any, value: Any) -> Any:
-    keep = ctx.call("gt", x, ctx.scalar(limit, x.dtype))
-    return ctx.call("where", keep, x, ctx.scalar(value, x.dtype))
+    below = ctx.call("le", x, ctx.scalar(limit, x.dtype))  # NaN is not
+    return ctx.call("where", below, ctx.scalar(value, x.dtype), x)
 
 
 def prelu(ctx: Context, x: Value, slope: Value) -> Any:
@@ -290,8 +290,10 @@ def round_decimals(ctx: Context, x: Value, decimals: int) -> Any:
 
 
 def erfc(ctx: Context, x: Value) -> Any:
-    x = ctx.cast(x, floating(x.dtype))
-    return ctx.call("sub", ctx.scalar(1, x.dtype), ctx.call("erf", x))
+    """In f64: of 1 - erf(x) in f32 nothing is left from 4 on."""
+    dtype = floating(x.dtype)
+    wide = ctx.call("erf", ctx.cast(x, f64))
+    return ctx.cast(ctx.call("sub", ctx.scalar(1, f64), wide), dtype)
 
 
 def softplus(ctx: Context, x: Value, beta: Any = 1, threshold: Any = 20) -> Any:
@@ -321,8 +323,18 @@ def sign(ctx: Context, x: Value) -> Any:
 
 
 def hypot(ctx: Context, a: Value, b: Value) -> Any:
-    left, right = ctx.promoted(a, b)
-    return ctx.call("sqrt", ctx.call("add", ctx.call("square", left), ctx.call("square", right)))
+    """By the quotient of the lesser and the greater, whose square overflows nowhere."""
+    left, right = (ctx.call("abs", x) for x in ctx.promoted(a, b))
+    most, least = ctx.call("max", left, right), ctx.call("min", left, right)
+    ratio = ctx.call("div", least, most)
+    one = ctx.scalar(1, most.dtype)
+    root = ctx.call("sqrt", ctx.call("add", one, ctx.call("square", ratio)))
+    plain = ctx.call("eq", most, ctx.scalar(0, most.dtype))
+    for x in (left, right):  # infinite, whatever the other is
+        endless = ctx.call("isinf", x)
+        plain = ctx.call("or", plain, endless)
+        most = ctx.call("where", endless, x, most)
+    return ctx.call("where", plain, most, ctx.call("mul", most, root))
 
 
 def logit(ctx: Context, x: Value, eps: float | None = None) -> Any:
@@ -343,11 +355,16 @@ def float_binary(op: str) -> Lowering:
 
 
 def hardshrink(ctx: Context, x: Value, lambd: Any = 0.5) -> Any:
-    return ctx.call("shrink", x, lambd=float(lambd), bias=0.0)
+    return _shrunk(ctx, x, float(lambd), 0.0)
 
 
 def softshrink(ctx: Context, x: Value, lambd: Any = 0.5) -> Any:
-    return ctx.call("shrink", x, lambd=float(lambd), bias=float(lambd))
+    return _shrunk(ctx, x, float(lambd), float(lambd))
+
+
+def _shrunk(ctx: Context, x: Value, lambd: float, bias: float) -> Any:
+    """ONNX's Shrink makes 0 of NaN, torch keeps it."""
+    return ctx.call("where", ctx.call("isnan", x), x, ctx.call("shrink", x, lambd=lambd, bias=bias))
 
 
 def celu(ctx: Context, x: Value, alpha: Any = 1.0) -> Any:

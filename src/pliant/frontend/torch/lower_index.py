@@ -220,6 +220,8 @@ def rank_among(ctx: Context, edges: Value, x: Value, right: bool, dtype: DType) 
     wide = ctx.call("unsqueeze", x, axes=(len(x.shape),))
     edge, value = ctx.promoted(edges, wide)
     before = ctx.call("le" if right else "lt", edge, value)
+    if value.dtype.is_float:  # NaN is behind all
+        before = ctx.call("or", before, ctx.call("isnan", value))
     return ctx.call("sum", ctx.cast(before, dtype), axes=(len(x.shape),), keepdims=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from pliant.base.dtypes import DType, f32, i64
+from pliant.base.dtypes import DType, f32, i64, u8
 from pliant.frontend.torch.context import (
     Context,
     Lowering,
@@ -43,7 +43,8 @@ def reduce_all(op: str, *, widen: bool = False) -> Lowering:
 def truth_reduction(op: str) -> Lowering:
     def lower(ctx: Context, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
         axes = axes_of(dim, len(x.shape))
-        return ctx.call(op, ctx.truth(x), axes=axes, keepdims=keepdim)
+        found = ctx.call(op, ctx.truth(x), axes=axes, keepdims=keepdim)
+        return ctx.cast(found, u8) if x.dtype is u8 else found  # as torch has it, of bytes alone
 
     return lower
 

@@ -202,6 +202,8 @@ def unsqueeze(ctx: Context, x: Value, dim: int) -> Any:
 def squeeze(ctx: Context, x: Value, dims: Any = None) -> Any:
     """Dims of size 1 only; a symbolic one stays (it is not 1 in general)."""
     axes = tuple(k for k in axes_of(dims, len(x.shape)) if x.shape[k] == 1)
+    if len(ctx.out_shape()) < len(x.shape) - len(axes):  # torch knows of more, by a guard
+        return ctx.call("reshape", x, shape=ctx.out_shape())
     return ctx.call("squeeze", x, axes=axes) if axes else x
 
 
@@ -289,6 +291,14 @@ def split(ctx: Context, x: Value, _sizes: Any, dim: int = 0) -> Any:
     return ctx.call("split", x, sizes=sizes, axis=axis)
 
 
+def tensor_split(ctx: Context, x: Value, sections: Any, dim: int = 0) -> Any:
+    """As even as may be, the longer parts first. (The sizes that torch derives are those of its
+    example where the dimension is symbolic.)"""
+    axis, count = axis_of(dim, len(x.shape)), len(ctx.meta())
+    sizes = tuple((x.shape[axis] + (count - 1 - k)) // count for k in range(count))
+    return (x,) if count == 1 else ctx.call("split", x, sizes=sizes, axis=axis)
+
+
 def split_fixed(dim: int) -> Any:
     """hsplit, vsplit, dsplit: along a dimension of their own."""
     return lambda ctx, x, sizes: split(ctx, x, sizes, dim if len(x.shape) > 1 else 0)
@@ -368,10 +378,24 @@ def pad(
     pairs = pads_of(ctx, len(x.shape), flat)
     if all(p == (0, 0) for p in pairs):
         return x
+    if mode == "circular" and any(isinstance(n, int) and n < 0 for p in pairs for n in p):
+        x, pairs = _cropped(ctx, x, pairs)
     number = constant(0 if value is None else value, "the value of padding")
     if x.dtype.is_float:
         number = float(number)
     return ctx.call("pad", x, pads=pairs, mode=names[mode], value=number)
+
+
+def _cropped(
+    ctx: Context, x: Value, pairs: tuple[tuple[Any, Any], ...]
+) -> tuple[Value, tuple[tuple[Any, Any], ...]]:
+    """What negative padding leaves, and the other padding: what is wrapped around is that."""
+    off = [tuple(-n if isinstance(n, int) and n < 0 else 0 for n in p) for p in pairs]
+    starts = tuple(as_int(low) for low, _ in off)
+    stops = tuple(d - high for d, (_, high) in zip(x.shape, off, strict=True))
+    x = ctx.call("slice", x, starts=starts, stops=stops, steps=(1,) * len(off))
+    rest = zip(pairs, off, strict=True)
+    return x, tuple(tuple(n + m for n, m in zip(p, o, strict=True)) for p, o in rest)
 
 
 def constant_pad(ctx: Context, x: Value, flat: Sequence[Any], value: Any = 0) -> Any:
@@ -491,7 +515,7 @@ SHAPE: Final[Table] = {
     "aten.split_with_sizes.default": split,
     "aten.split_with_sizes_copy.default": split,
     "aten.chunk.default": split,
-    "aten.tensor_split.sections": split,
+    "aten.tensor_split.sections": tensor_split,
     "aten.tensor_split.indices": split,
     **{
         f"aten.{name}split.{overload}": split_fixed(dim)

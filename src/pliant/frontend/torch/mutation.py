@@ -20,7 +20,13 @@ _HARMLESS = frozenset({"aten.detach_.default", "aten.requires_grad_.default"})
 def functional(program: ExportedProgram) -> ExportedProgram:
     """A program without mutation that we cannot read. Raises UnsupportedError on changed state."""
     if any(_is_unsafe(g) for g in _graphs(program)):
-        program = program.run_decompositions({})
+        try:
+            program = program.run_decompositions({})
+        except Exception as error:
+            first = str(error).strip().partition("\n")[0]
+            raise UnsupportedError(
+                f"an in-place operator that torch itself cannot rewrite ({first}); write it without"
+            ) from error
     signature = program.graph_signature
     changed = [
         *getattr(signature, "buffers_to_mutate", {}).values(),

@@ -1,0 +1,106 @@
+"""Concatenations whose parts are written where the whole lies (`lower.joined`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from tests.compiled.torch_cases import tensor
+from tests.compiled.torch_run import Apply
+from tests.frontend.torch.running import assert_same
+
+A, B, C = tensor(32, 16, 1, 1), tensor(48, 16, 3, 3), tensor(40, 16, 1, 1)
+LAST, WIDE = tensor(8, 120, 1, 1), tensor(8, 120, 3, 3)
+GROWTH = [tensor(32, 16 + 32 * k, 1, 1) for k in range(6)]
+SCALES = [tensor(16 + 32 * k) for k in range(7)]
+LINEAR, ROWS = tensor(16, 40), tensor(5, 40)
+
+Fn = Callable[[torch.Tensor], Any]
+
+
+def _three(x: torch.Tensor) -> list[torch.Tensor]:
+    return [F.conv2d(x, A).relu(), F.conv2d(x, B, None, 1, 1), F.conv2d(x, C).sigmoid()]
+
+
+def _inside(x: torch.Tensor) -> Any:
+    """What lies there is read elsewhere, too, and is a part of two."""
+    a, b, c = _three(x)
+    return F.conv2d(torch.cat([a, b, c], 1), LAST), F.conv2d(torch.cat([c, b, a], 1), LAST), a + 1
+
+
+def _dense(x: torch.Tensor) -> Any:
+    """Every layer reads what all before it have made."""
+    have = [x.relu()]
+    for weight, scale in zip(GROWTH, SCALES, strict=False):
+        whole = torch.cat(have, 1)
+        have.append(F.conv2d((whole * scale.view(1, -1, 1, 1)).relu(), weight))
+    return torch.cat(have, 1) * SCALES[-1].view(1, -1, 1, 1)
+
+
+def _enlarged(x: torch.Tensor) -> Any:
+    """One piece is a view of something else, which is copied."""
+    a, b, _ = _three(x)
+    c = F.interpolate(F.conv2d(F.max_pool2d(x, 2), C), scale_factor=2.0)
+    return F.conv2d(torch.cat([a, b, c], 1), LAST)
+
+
+def _along_rows(x: torch.Tensor) -> Any:
+    """Without a gap: the rows of one lie behind those of the other."""
+    rows = x.flatten(2).transpose(1, 2)[0]  # [h*w, 16]
+    a, b = rows @ LINEAR, (rows * 2).tanh() @ LINEAR
+    return torch.cat([a, b], 0) @ ROWS.T
+
+
+CASES: dict[str, Fn] = {
+    "product": lambda x: F.conv2d(torch.cat(_three(x), 1), LAST),
+    "windows": lambda x: F.conv2d(torch.cat(_three(x), 1), WIDE, None, 1, 1),
+    "maxima": lambda x: F.max_pool2d(torch.cat(_three(x), 1), 2),
+    "an input too": lambda x: F.conv2d(torch.cat([*_three(x)[:2], x, x[:, :8], x], 1)[:, :120], LAST),
+    "the same twice": lambda x: F.conv2d(torch.cat([_three(x)[2]] * 3, 1), LAST),
+    "the result": lambda x: torch.cat(_three(x), 1),
+    "in two": _inside,
+    "dense": _dense,
+    "enlarged": _enlarged,
+    "rows": _along_rows,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_torch(name: str) -> None:
+    fn = CASES[name]
+    f = pliant.compile(
+        Apply(fn), (tensor(2, 16, 6, 8),), dynamic_shapes=(({0: "n", 2: "h", 3: "w"},),),
+        dims={"h": pliant.Dim(min=2, multiple=2), "w": pliant.Dim(min=2, multiple=2)},
+    )  # fmt: skip
+    for n, h, w in ((2, 6, 8), (1, 2, 2), (3, 10, 14), (1, 34, 6)):
+        x = tensor(n, 16, h, w)
+        assert_same(f(x), fn(x), tolerance=1e-4)
+    assert f.stats()["compiles"] == 1
+
+
+def _maps(fn: Fn) -> str:
+    f = pliant.compile(Apply(fn), (tensor(2, 16, 6, 8),), dynamic_shapes=(({0: "n"},),))
+    return "\n".join(x for x in f.explain().splitlines() if "[map]" in x)
+
+
+@pytest.mark.parametrize("name", ["product", "windows", "maxima"])
+def test_nothing_is_copied(name: str) -> None:
+    assert "concat" not in _maps(CASES[name])
+
+
+def test_layers_that_read_all_before_them_share_their_kernels() -> None:
+    maps = _maps(_dense).split("\n")
+    assert len({x.split()[1] for x in maps}) <= 4, maps
+
+
+def test_what_is_joined_takes_no_memory_twice() -> None:
+    x = tensor(1, 16, 64, 64)
+    f = pliant.compile(Apply(CASES["product"]), (x,))
+    f(x)
+    channels = 16 + 120 + 8  # the input in the order of the products, what is joined, the result
+    assert f.stats()["measured_peak_bytes"] <= 4 * 64 * 64 * channels + 4096
