@@ -219,8 +219,12 @@ def _lower_part(
     narrow: bool,
 ) -> Lowered:  # fmt: skip
     # Of a whole whose parts lie in it there is nothing to launch.
-    places = {k: at for at, k in enumerate(k for k, g in enumerate(groups) if g.kind != "joined")}
-    groups = [replace(g, after=places.get(g.after, -1)) for g in groups if g.kind != "joined"]
+    kept = [k for k, g in enumerate(groups) if g.kind != "joined"]
+    places = {k: at for at, k in enumerate(kept)} | {-1: -1}
+    groups = [
+        replace(g, after=places.get(g.after, -1), obstacle=g.obstacle if g.after in places else "")
+        for g in (groups[k] for k in kept)
+    ]
     launches = [
         outline(
             g, s.facts, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
