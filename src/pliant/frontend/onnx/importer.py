@@ -290,7 +290,8 @@ class Importer:
         with suppress(PliantError, ArithmeticError):
             found = interpret(part, self.builder.weights, {}, self.builder.operators, run_program)
             for item, array in zip(made, found, strict=True):
-                item.known = array if array.size <= LARGEST_KNOWN else None
+                if array.size <= LARGEST_KNOWN:  # whoever wants a tensor gets a weight
+                    item.known, item.value = array, None
 
     def _operand(self, scope: Scope, name: str) -> Item | None:
         if not name:
