@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,14 @@ def _inside(x: torch.Tensor) -> Any:
     """What lies there is read elsewhere, too, and is a part of two."""
     a, b, c = _three(x)
     return F.conv2d(torch.cat([a, b, c], 1), LAST), F.conv2d(torch.cat([c, b, a], 1), LAST), a + 1
+
+
+def _wanted_twice(x: torch.Tensor) -> Any:
+    """A part of one whole is itself a whole, whose parts lie in another: it has to be copied."""
+    a, b, c = (F.conv2d(f(x), A).relu() for f in (torch.sin, torch.cos, torch.tanh))
+    ab = torch.cat([a, b], 1)
+    other = F.conv2d(torch.cat([ab, x.exp() @ x.mT @ x], 1), LAST[:, :80])
+    return F.conv2d(ab, LAST[:, :64]), other, F.conv2d(torch.cat([a, b, c], 1), LAST[:, :96])
 
 
 def _dense(x: torch.Tensor) -> Any:
@@ -64,6 +73,7 @@ CASES: dict[str, Fn] = {
     "the same twice": lambda x: F.conv2d(torch.cat([_three(x)[2]] * 3, 1), LAST),
     "the result": lambda x: torch.cat(_three(x), 1),
     "in two": _inside,
+    "wanted twice": _wanted_twice,
     "dense": _dense,
     "enlarged": _enlarged,
     "rows": _along_rows,
@@ -81,6 +91,33 @@ def test_against_torch(name: str) -> None:
         x = tensor(n, 16, h, w)
         assert_same(f(x), fn(x), tolerance=1e-4)
     assert f.stats()["compiles"] == 1
+
+
+def _drawn(seed: int) -> Fn:
+    """Products of concatenations of some values that there are, which are values, too."""
+    draw = random.Random(seed)
+    steps = [(draw.sample(range(k + 2), min(k + 2, draw.randint(1, 4))), draw.random() < 0.5)
+             for k in range(7)]  # fmt: skip
+    weight = tensor(16, 256, 1, 1)
+
+    def run(x: torch.Tensor) -> Any:
+        have = [x.sin(), F.conv2d(x.cos(), weight[:, :16]).relu()]
+        for at, joins in steps:
+            whole = torch.cat([have[k] for k in at], 1)
+            narrow = whole[:, :256] if whole.shape[1] > 256 else whole
+            have.append(whole if joins else F.conv2d(narrow, weight[:, : narrow.shape[1]]).tanh())
+        return tuple(F.conv2d(v[:, :16], weight[:, :16]) for v in have[2:])
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn(seed: int) -> None:
+    fn, x = _drawn(seed), tensor(2, 16, 3, 5)
+    f = pliant.compile(Apply(fn), (x,), dynamic_shapes=(({0: "n"},),))
+    for n in (2, 1, 3):
+        x = tensor(n, 16, 3, 5, seed=n)
+        assert_same(f(x), fn(x), tolerance=1e-4)
 
 
 def _maps(fn: Fn) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pliant.base.spans import Span
 from pliant.ir.expr import Binary, Expr, Index, Load, Select, substitute
 from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
@@ -30,6 +31,7 @@ from pliant.lower.layout import Gap, Order, readers_of
 from pliant.lower.pack import product
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, as_int, var
+from pliant.sym.facts import Facts
 
 FEW: Final = 4  # pieces that a kernel may as well read apart
 SHORTEST: Final = 16  # elements of a part between gaps: shorter ones do not fill a vector
@@ -56,10 +58,52 @@ class _Piece:
         return self.end - self.begin
 
 
+@dataclass(frozen=True)
+class _Concatenation:
+    """A stage that puts pieces one after another along an axis, its dimensions in this order."""
+
+    name: str
+    tensor: Compute
+    axis: int
+    pieces: tuple[_Piece, ...]
+    order: Order
+
+    @property
+    def dims(self) -> int:
+        """The axis and those inside of it: rows of so many dimensions lie in one piece each."""
+        return len(self.order) - self.order.index(self.axis)
+
+    @property
+    def step(self) -> Int:
+        """Elements from one place along the axis to the next."""
+        inner = self.order[len(self.order) - self.dims + 1 :]
+        return product([self.tensor.shape[d] for d in inner])
+
+    @property
+    def row(self) -> Int:
+        return self.tensor.shape[self.axis] * self.step
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether there are several rows, so that those of a piece are not next to one another."""
+        outer = self.order[: len(self.order) - self.dims]
+        return any(self.tensor.shape[d] is not as_int(1) for d in outer)
+
+    def places(self, piece: _Piece) -> tuple[Int, ...]:
+        """Where an element lies in a value that is the piece."""
+        axes = enumerate(self.tensor.axes)
+        return tuple([var(a.var) - piece.begin * (d == self.axis) for d, a in axes])
+
+    def shape(self, piece: _Piece) -> tuple[Int, ...]:
+        return tuple(
+            [piece.extent if d == self.axis else n for d, n in enumerate(self.tensor.shape)]
+        )
+
+
 @dataclass
 class Joined:
-    """Which values lie in others, and stages that have no kernel: all that they read lies in them,
-    or in what they lie in, already."""
+    """Which values lie in others, and which stages are silent, without a kernel: all that they read
+    lies in them, or where they do."""
 
     parts: dict[str, Part]
     silent: set[str]
@@ -104,117 +148,132 @@ class _Joining:
         self.parts, self.silent = joined.parts, joined.silent
         self.compact = compact_values(s, constants)
         self.readers = readers_of(s)
-        self.wholes = {p.whole for p in self.parts.values()}
         self.copies: dict[str, list[Stage]] = {}
 
     def look_at(self, stage: Stage) -> None:
         """Join the stage's pieces, if it is a concatenation and that is worth it."""
-        tensor, name = stage.tensor, stage.name
-        if not isinstance(tensor, Compute) or name in self.constants:
+        if stage.name in self.constants or stage.name in self.compact:
             return
-        axis, pieces = _pieces(tensor, self.s)
-        if len(pieces) < 2:
+        c = _concatenation(stage, self.orders, self.s.facts)
+        if c is None:
             return
-        order = self.orders[name]
-        at = order.index(axis)
-        step = product([tensor.shape[d] for d in order[at + 1 :]])
-        row = tensor.shape[axis] * step
-        apart = any(tensor.shape[d] is not as_int(1) for d in order[:at])
-        own = [_value(self.s, tensor, axis, p, order, self.orders) for p in pieces]
-        where = self._together(name, own, [p.begin * step for p in pieces])
-        rest = self.gaps.get(own[0])
-        if where is not None and (None if rest is None else rest.dims) == (
-            len(order) - at if apart else None
-        ):
-            self.silent.add(name)
-            if where.whole != name and name not in self.parts:
-                self.parts[name] = where
-                if rest is not None:
-                    left = rest.elements - row + pieces[0].extent * step
-                    self.gaps[name] = Gap(rest.dims, left)
+        own = [self._value(c, piece) for piece in c.pieces]
+        lies = self._lies(c, own)
+        if lies is not None:
+            self._leave(c, lies, own[0])
             return
-        taken = {*self.compact, *self.gaps, *self.parts, *self.wholes}
-        if name in taken or not self._is_wanted_whole(name, len(pieces)):
-            return
-        if apart and row.is_const and row.value * tensor.dtype.bytes % PAGE == 0:
-            return  # the rows of a product would push one another out of the cache
+        taken = {*self.compact, *self.gaps, *self.parts, *(p.whole for p in self.parts.values())}
         own = ["" if n in taken else n for n in own]
-        sizes = [likely_value(p.extent * step, self.s.facts) for p in pieces]
-        written = sum(n for n, source in zip(sizes, own, strict=True) if source)
-        named = [n for n in own if n]
-        if 2 * written < sum(sizes) or len(set(named)) < len(named):
-            return
-        if apart and min(sizes) < SHORTEST:
-            return
-        moved: dict[Node, Node] = {}
-        for piece, found in zip(pieces, own, strict=True):
-            source = found or self._copied(stage, axis, piece)
-            self.parts[source] = Part(name, piece.begin * step)
-            if apart:
-                self.gaps[source] = Gap(len(order) - at, row - piece.extent * step)
-            if not found:
-                here = [var(a.var) - piece.begin * (d == axis) for d, a in enumerate(tensor.axes)]
-                moved[piece.value] = self.s.types[source][tuple(here)]
-        body = transform(tensor.body, lambda n: n, moved)
-        self.s.stages[name] = replace(stage, tensor=tensor.replace(body=body))
-        self.wholes.add(name)
-        self.silent.add(name)
+        if c.name not in taken and self._is_worth_it(c, own):
+            self._join(c, stage, own)
 
-    def _together(self, name: str, own: Sequence[str], begins: Sequence[Int]) -> Part | None:
-        """Where the values lie one after another in one already; None if they do not."""
+    def _lies(self, c: _Concatenation, own: Sequence[str]) -> Part | None:
+        """Where all pieces lie already as they do here; None if they do not, or if others want the
+        stage at another place, to which it is copied then."""
         places = [self.parts.get(n) for n in own]
-        first = places[0]
-        if first is None or name in self.compact:
+        first, gap = places[0], self.gaps.get(own[0])
+        if first is None or (gap is None) is c.is_apart or (gap and gap.dims != c.dims):
             return None
-        for place, begin in zip(places, begins, strict=True):
+        for place, piece in zip(places, c.pieces, strict=True):
             if place is None or place.whole != first.whole:
                 return None
-            if not self.s.facts.equal(place.offset, first.offset + begin):
+            if not self.s.facts.equal(place.offset, first.offset + piece.begin * c.step):
                 return None
-        return first
+        wanted = Part(c.name, as_int(0)) if first.whole == c.name else self.parts.get(c.name)
+        free = wanted is None and c.name not in self.gaps
+        return first if free or wanted == first else None
 
-    def _is_wanted_whole(self, name: str, pieces: int) -> bool:
-        """Whether all who read it want it in one place, or it has many pieces, of which a kernel
-        that reads them had as many loops."""
-        reading = self.readers.get(name, ())
-        stages = self.s.stages
-        return pieces > FEW or all(_takes_all(name, stages[r], self.constants) for r in reading)
+    def _leave(self, c: _Concatenation, lies: Part, first: str) -> None:
+        """The stage lies where its pieces do."""
+        self.silent.add(c.name)
+        if lies.whole == c.name or c.name in self.parts:
+            return
+        self.parts[c.name] = lies
+        if first in self.gaps:
+            gap = self.gaps[first]
+            rest = gap.elements + c.pieces[0].extent * c.step - c.row
+            self.gaps[c.name] = Gap(gap.dims, rest)
 
-    def _copied(self, stage: Stage, axis: int, piece: _Piece) -> str:
+    def _is_worth_it(self, c: _Concatenation, own: Sequence[str]) -> bool:
+        """Whether all who read it want it in one place, or its pieces are so many that a kernel
+        which reads them had too many loops; and most of it can be written there."""
+        stages, reading = self.s.stages, self.readers.get(c.name, ())
+        wanted = all(_takes_all(c.name, stages[r], self.constants) for r in reading)
+        if not wanted and len(c.pieces) <= FEW:
+            return False
+        sizes = [likely_value(p.extent * c.step, self.s.facts) for p in c.pieces]
+        # Rows of a product had better not push one another out of the cache.
+        collide = (c.row * c.tensor.dtype.bytes) % PAGE == 0
+        if c.is_apart and (collide or min(sizes) < SHORTEST):
+            return False
+        named = [n for n in own if n]
+        written = sum(n for n, name in zip(sizes, own, strict=True) if name)
+        return 2 * written >= sum(sizes) and len(set(named)) == len(named)
+
+    def _join(self, c: _Concatenation, stage: Stage, own: Sequence[str]) -> None:
+        moved: dict[Node, Node] = {}
+        for piece, found in zip(c.pieces, own, strict=True):
+            name = found or self._copied(c, piece, stage.spans)
+            self.parts[name] = Part(c.name, piece.begin * c.step)
+            if c.is_apart:
+                self.gaps[name] = Gap(c.dims, c.row - piece.extent * c.step)
+            if not found:
+                moved[piece.value] = self.s.types[name][c.places(piece)]
+        body = transform(c.tensor.body, lambda n: n, moved)
+        self.s.stages[c.name] = replace(stage, tensor=c.tensor.replace(body=body))
+        self.silent.add(c.name)
+
+    def _copied(self, c: _Concatenation, piece: _Piece, spans: tuple[Span, ...]) -> str:
         """A new stage that makes the piece."""
-        tensor = stage.tensor
-        assert isinstance(tensor, Compute)
-        name = self.s.fresh(f"{stage.name}.part")
-        names = [a.var for a in tensor.axes]
+        name = self.s.fresh(f"{c.name}.part")
+        axes = c.tensor.axes
 
         def element(*at: Int) -> Expr:
-            places = dict(zip(names, at, strict=True))
-            places[names[axis]] = at[axis] + piece.begin
+            places = {a.var: i for a, i in zip(axes, at, strict=True)}
+            places[axes[c.axis].var] = at[c.axis] + piece.begin
             value: Expr = substitute(piece.value, places)
             return value
 
-        shape = [piece.extent if d == axis else a.extent for d, a in enumerate(tensor.axes)]
-        copy = Stage(name, compute(shape, element), "copy", stage.spans)
-        self.copies.setdefault(stage.name, []).append(copy)
-        self.s.types[name] = Input(name, tensor.dtype, tuple(shape))
-        self.orders[name] = self.orders[stage.name]
+        copy = compute(c.shape(piece), element)
+        self.copies.setdefault(c.name, []).append(Stage(name, copy, "copy", spans))
+        self.s.types[name] = Input(name, c.tensor.dtype, c.shape(piece))
+        self.orders[name] = c.order
         return name
 
+    def _value(self, c: _Concatenation, piece: _Piece) -> str:
+        """The intermediate value that the piece is all of; or nothing."""
+        load = piece.value
+        if not isinstance(load, Load):
+            return ""
+        name = load.source.name
+        stage = self.s.stages.get(name)
+        if stage is None or not isinstance(stage.tensor, Compute) or self.orders[name] != c.order:
+            return ""
+        here = all(
+            isinstance(i, Index) and i.int_ is place
+            for i, place in zip(load.indices, c.places(piece), strict=True)
+        )
+        extents = zip(load.source.shape, c.shape(piece), strict=True)
+        return name if here and all(self.s.facts.equal(a, b) for a, b in extents) else ""
 
-def _pieces(tensor: Compute, s: Stages) -> tuple[int, list[_Piece]]:
-    """The axis along which the stage puts pieces one after another, and these; none if it does
-    something else."""
+
+def _concatenation(
+    stage: Stage, orders: Mapping[str, Order], facts: Facts
+) -> _Concatenation | None:
+    """The stage as one; None if it does something else."""
+    tensor = stage.tensor
+    if not isinstance(tensor, Compute):
+        return None
     match tensor.body:
         case Select(Binary("lt", Index(int_=along), Index())):
             axes = [d for d, a in enumerate(tensor.axes) if along is var(a.var)]
         case _:
-            return 0, []
-    if not axes:
-        return 0, []
-    found = list(_from(tensor.body, along, as_int(0), tensor.shape[axes[0]]))
-    if all(s.facts.nonneg(p.extent) for p in found):
-        return axes[0], found
-    return 0, []
+            return None
+    for axis in axes:
+        pieces = tuple(_from(tensor.body, along, as_int(0), tensor.shape[axis]))
+        if all(facts.nonneg(p.extent) for p in pieces):
+            return _Concatenation(stage.name, tensor, axis, pieces, orders[stage.name])
+    return None
 
 
 def _from(value: Expr, along: Int, begin: Int, end: Int) -> Iterator[_Piece]:
@@ -224,26 +283,3 @@ def _from(value: Expr, along: Int, begin: Int, end: Int) -> Iterator[_Piece]:
             yield from _from(b, along, middle, end)
         case _:
             yield _Piece(begin, end, value)
-
-
-def _value(
-    s: Stages, tensor: Compute, axis: int, piece: _Piece, order: Order,
-    orders: Mapping[str, Order],
-) -> str:  # fmt: skip
-    """The intermediate value that the piece is all of; or nothing."""
-    load = piece.value
-    if not isinstance(load, Load):
-        return ""
-    name, axes = load.source.name, tensor.axes
-    stage = s.stages.get(name)
-    if stage is None or not isinstance(stage.tensor, Compute):
-        return ""
-    extents = [piece.extent if d == axis else a.extent for d, a in enumerate(axes)]
-    places = [var(a.var) - piece.begin * (d == axis) for d, a in enumerate(axes)]
-    same = len(load.indices) == len(axes) and all(
-        isinstance(i, Index) and i.int_ is place and s.facts.equal(have, want)
-        for i, place, have, want in zip(
-            load.indices, places, load.source.shape, extents, strict=True
-        )
-    )
-    return name if same and orders[name] == order else ""

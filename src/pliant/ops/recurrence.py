@@ -87,9 +87,8 @@ class _Recurrence:
         # Panels of the product with the state itself, which are first, and all of them.
         counts = [ceildiv(count, LANES) for _, count in cell.products(h)]
         self.of_state, self.all = counts[0], sum(counts, as_int(0))
-        panels = self.all
-        self.panels = buffer("panels", (panels, h, LANES), dtype)
-        self.bias = buffer("bias", (panels, LANES), dtype)
+        self.panels = buffer("panels", (self.all, h, LANES), dtype)
+        self.bias = buffer("bias", (self.all, LANES), dtype)
         self.lengths = buffer("lengths", (b,), i64)
         names = ("", "_c") if cell.kind == "lstm" else ("",)
         self.starts = [buffer(f"start{n}", (b, h), dtype) for n in names]
@@ -97,7 +96,7 @@ class _Recurrence:
         self.states = [buffer(f"state{n}", (b, h), dtype, scope="scratch") for n in names]
         self.peep = buffer("peep", (3 * h,), dtype)
         self.y = buffer("y", (t, b, h), dtype)
-        self.sums = buffer("sums", (b, LANES * panels), dtype, scope="scratch")
+        self.sums = buffer("sums", (b, LANES * self.all), dtype, scope="scratch")
         self.scaled = buffer("scaled", (b, h), dtype, scope="scratch")
 
     def function(self) -> Function:

@@ -29,7 +29,15 @@ from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_t
 from pliant.frontend.onnx.live import live_nodes, pruned
 from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
 from pliant.frontend.onnx.problems import Problems
-from pliant.frontend.onnx.site import Item, Lowering, Lowerings, NeedsValueError, Results, Site
+from pliant.frontend.onnx.site import (
+    Item,
+    Lowering,
+    Lowerings,
+    NeedsValueError,
+    Results,
+    Site,
+    product,
+)
 from pliant.frontend.onnx.symbolic import Sizes, UndecidedError
 from pliant.frontend.onnx.table import ONNX_OPS
 from pliant.frontend.onnx.tensors import to_array, to_dense
@@ -283,15 +291,15 @@ class Importer:
         later node may need to know. Where that fails, it will be an error in every call, or what is
         computed is of no use."""
         made = [r for r in results if r is not None and r.known is None and r.value is not None]
-        if not all(d.is_const and d.value <= LARGEST_KNOWN for r in made for d in r.shape):
-            return
         values = [r.value for r in made if r.value is not None]
+        sizes = [product(v.shape) for v in values]
+        if not all(n.is_const and n.value <= LARGEST_KNOWN for n in sizes):
+            return
         part = self.builder.made_of_weights(begin, values)
         with suppress(PliantError, ArithmeticError):
             found = interpret(part, self.builder.weights, {}, self.builder.operators, run_program)
             for item, array in zip(made, found, strict=True):
-                if array.size <= LARGEST_KNOWN:  # whoever wants a tensor gets a weight
-                    item.known, item.value = array, None
+                item.known, item.value = array, None  # whoever wants a tensor gets a weight
 
     def _operand(self, scope: Scope, name: str) -> Item | None:
         if not name:
