@@ -4,6 +4,7 @@
 
 `FOLDS` maps an operator to a function of the site and the known operands. Elements are numbers,
 or sizes where an array has dtype object. `UndecidedError` means: compute it at run time instead.
+What has no rule for sizes needs none for numbers: those the importer computes by any operator.
 """
 
 from __future__ import annotations
@@ -82,19 +83,17 @@ def _result_dtype(site: Site) -> DType:
 # Elementwise: (on numbers, on sizes or ratios)
 
 
-def _unary(numeric: Any, symbolic: Callable[[Sizes, Any], Any] | None) -> Fold:
+def _unary(numeric: Any, symbolic: Callable[[Sizes, Any], Any]) -> Fold:
     def rule(site: Site, knowns: Knowns) -> Known:
         (a,) = knowns
         if a.dtype != object:
             return np.asarray(numeric(a)).astype(a.dtype)
-        if symbolic is None:
-            raise UndecidedError
         return _each(lambda v: symbolic(site.sizes, v), a)
 
     return rule
 
 
-def _binary(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any] | None) -> Fold:
+def _binary(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any]) -> Fold:
     def rule(site: Site, knowns: Knowns) -> Known:
         result = knowns[0]
         for b in knowns[1:]:
@@ -102,8 +101,6 @@ def _binary(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any] | None) -> 
             if result.dtype != object and b.dtype != object:
                 result = np.asarray(numeric(result, b))
                 continue
-            if symbolic is None:
-                raise UndecidedError
             dtype = site.item(0).dtype
             left, right = to_symbolic(result, dtype), to_symbolic(b, dtype)
             result = _each(lambda v, w: symbolic(site.sizes, v, w), left, right)
@@ -359,12 +356,6 @@ def _nonzero(site: Site, knowns: Knowns) -> Known:
     return np.stack(np.nonzero(_numbers(knowns[0]))).astype(np.int64)
 
 
-def _cumsum(site: Site, knowns: Knowns) -> Known:
-    if site.int_attr("exclusive", 0) or site.int_attr("reverse", 0):
-        raise UndecidedError
-    return np.cumsum(_numbers(knowns[0]), axis=int(knowns[1].item()), dtype=knowns[0].dtype)
-
-
 def _reduce(numeric: Any, symbolic: Callable[[Sizes, Any, Any], Any], since: int) -> Fold:
     def rule(site: Site, knowns: Knowns) -> Known:
         data = knowns[0]
@@ -408,11 +399,7 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "Abs": _unary(np.abs, _abs),
     "Floor": _unary(np.floor, lambda z, a: a.floor()),
     "Ceil": _unary(np.ceil, lambda z, a: a.ceil()),
-    "Round": _unary(np.round, None),
-    "Sqrt": _unary(np.sqrt, None),
-    "Sign": _unary(np.sign, None),
     "Reciprocal": _unary(np.reciprocal, lambda z, a: _div(z, ratio_of(1.0, f32), a)),
-    "Not": _unary(np.logical_not, None),
     "Add": _binary(np.add, lambda z, a, b: a + b),
     "Sub": _binary(np.subtract, lambda z, a, b: a - b),
     "Mul": _binary(np.multiply, lambda z, a, b: a * b),
@@ -420,9 +407,6 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "Mod": _mod,
     "Min": _binary(np.minimum, _least),
     "Max": _binary(np.maximum, _greatest),
-    "And": _binary(np.logical_and, None),
-    "Or": _binary(np.logical_or, None),
-    "Xor": _binary(np.logical_xor, None),
     "Equal": _compare(np.equal, _equal),
     "Less": _compare(np.less, _less),
     "Greater": _compare(np.greater, lambda z, a, b: _less(z, b, a)),
@@ -450,7 +434,6 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "Where": _where,
     "OneHot": _one_hot,
     "NonZero": _nonzero,
-    "CumSum": _cumsum,
     "ReduceProd": _reduce(np.prod, lambda z, a, b: a * b, 18),
     "ReduceSum": _reduce(np.sum, lambda z, a, b: a + b, 13),
     "ReduceMax": _reduce(np.max, _greatest, 18),
