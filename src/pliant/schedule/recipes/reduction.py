@@ -33,8 +33,8 @@ WIDE: Final = 4  # of them without tuning
 MANY: Final = 16  # rows that are added to a row of accumulators, at least
 ROWS: Final = (4, 8, 16)  # of these at a time
 TOGETHER: Final = 8  # of them without tuning
-COLUMNS: Final = (128, 256, 512, 1024)  # of these rows in a task
-PART: Final = 512  # of them without tuning
+COLUMNS: Final = (128, 256, 512, 1024, 2048)
+PART: Final = 1024  # of them without tuning
 REST: Final = 2  # of a narrow one: a single register would wait for its own sums
 
 
