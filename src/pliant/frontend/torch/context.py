@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from pliant.base.dtypes import DType, boolean, f64, i64
 from pliant.base.errors import UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.promote import common_type, from_torch
-from pliant.frontend.torch.symbols import Symbols
+from pliant.frontend.torch.symbols import SizeFloat, SizeFunction, SizeNumber, Symbols
 from pliant.graph.builder import Builder
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
@@ -23,14 +22,6 @@ Lowering = Callable[..., Any]
 """`(ctx, *args, **kwargs)` with the arguments of the ATen schema -> value, tuple of values."""
 
 Table = Mapping[str, Lowering]
-
-
-@dataclass(frozen=True)
-class SizeFloat:
-    """A float computed from sizes: `over / under`, where it is not simply a number."""
-
-    over: Int
-    under: Int
 
 
 class Context:
@@ -84,6 +75,9 @@ class Context:
         if isinstance(x, SizeFloat):
             over, under = self.tensor(x.over, f64), self.tensor(x.under, f64)
             return self.cast(self.call("div", over, under), dtype)
+        if isinstance(x, SizeFunction):
+            args = [self.tensor(a, f64) for a in x.args]
+            return self.cast(self.call(x.op, *args), dtype)
         return self.scalar(x, dtype)
 
     def promoted(self, *operands: Any) -> tuple[Any, ...]:
@@ -131,7 +125,7 @@ def constant(x: Any, what: str) -> Any:
     """A Python number out of an argument that must be known when compiling."""
     if isinstance(x, Int) and x.is_const:
         return x.value
-    if isinstance(x, Value | Int | SizeFloat):
+    if isinstance(x, Value | Int | SizeNumber):
         raise UnsupportedError(f"{what} must be a constant")
     return x
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -30,10 +32,11 @@ from pliant.frontend.torch.examples import (
     resized,
     set_apart,
 )  # fmt: skip
-from pliant.frontend.torch.guards import tight_symbols
+from pliant.frontend.torch.guards import assumed_equal, tight_symbols
 from pliant.frontend.torch.mutation import functional
 from pliant.frontend.torch.probe import Probe
 from pliant.frontend.torch.recurrent import whole_recurrences
+from pliant.frontend.torch.whole_sizes import WholeSizes
 from pliant.graph.function import Dim
 
 
@@ -141,7 +144,7 @@ def _trace_wide(
     """Trace with examples in which nothing is equal by accident.
 
     No two dims with names of their own have the same size, if the model takes such examples, and
-    no size computed inside is 0 or 1.
+    no size computed inside is 0 or 1, or equal to another one that it need not be.
     """
     sizes = example_sizes(leaves)
     apart = set_apart(leaves, sizes)
@@ -173,10 +176,46 @@ def _trace_wide(
         if grown == sizes:
             break
         sizes = grown
+    if program is None or assumed_equal(program):
+        program = _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes)
     if program is None:
         assert failure is not None
         raise failure
     return program
+
+
+def _less_assumed(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
+    program: ExportedProgram | None, sizes: Mapping[str, int],
+) -> ExportedProgram | None:  # fmt: skip
+    """A trace that holds at more sizes, if there is one that does what the model does.
+
+    Dynamo follows what plain Python makes of sizes (`int(n * 0.5)`, `math.sqrt(n)`), which is a
+    number to a tracer that runs the code. Of sizes that happened to be equal (n and n // 4 * 4 at
+    12) a trace at others, which the model takes too, knows that they may differ.
+    """
+    tried: list[ExportedProgram | None] = []
+    if program is None or any(e.rhs.is_number or e.lhs.is_number for e in assumed_equal(program)):
+        example = resized(args, kwargs, leaves, example_sizes(leaves))
+        tried.append(_tried(model, *example, spec, dims, strict=True))
+    if program is not None:
+        probe = Probe(model, args, kwargs, leaves, program)
+        beyond = probe.taken(assumed_equal(program)) if probe.possible else ()
+        for other in beyond:
+            at = resized(args, kwargs, leaves, {**sizes, **other})
+            tried.append(_tried(model, *at, spec, dims))
+    best = program
+    for candidate in tried:
+        if candidate is None or _tight_places(candidate):
+            continue
+        functional(candidate)  # raises: running the model would change it
+        if best is not None and len(assumed_equal(candidate)) >= len(assumed_equal(best)):
+            continue
+        probe = Probe(model, args, kwargs, leaves, candidate)
+        if probe.possible and all(probe.verdict(s) == "agrees" for s in ({}, sizes)):
+            best = candidate
+    return best
 
 
 _GROWTHS = 5
@@ -199,20 +238,26 @@ def _tight_places(program: ExportedProgram) -> frozenset[tuple[int, int]]:
 
 def _tried(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any,
-    dims: Mapping[str, Dim],
+    dims: Mapping[str, Dim], *, strict: bool = False,
 ) -> ExportedProgram | None:  # fmt: skip
-    """A trace with an example that the model need not take."""
+    """A trace that may fail: of an example that the model need not take, or by Dynamo."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # Dynamo logs what it raises
     try:
-        return _exported(model, args, kwargs, torch_spec(spec, dims), strict=False)
+        return _exported(model, args, kwargs, torch_spec(spec, dims), strict=strict)
     except Exception:  # torch raises many kinds, some of them private
         return None
+    finally:
+        logging.disable(disabled)
 
 
 def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any, strict: bool
 ) -> ExportedProgram:
     args, kwargs = _unmarked(args, kwargs)
-    with torch.no_grad(), warnings.catch_warnings(), whole_recurrences():
+    # Dynamo would trace the mode as a part of the model.
+    sizes = contextlib.nullcontext() if strict else WholeSizes()
+    with torch.no_grad(), warnings.catch_warnings(), whole_recurrences(), sizes:
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 

@@ -28,7 +28,13 @@ def demands(program: ExportedProgram) -> tuple[Any, ...]:
         for e, is_users in _guards(program)
         if is_users and isinstance(e, Relational) and not isinstance(e, sympy.Eq)
     ]
-    return tuple(e for e in dict.fromkeys(found) if not _is_assumed(e))
+    return tuple(e for e in dict.fromkeys(found) if not (_is_assumed(e) or _of_values(e)))
+
+
+def assumed_equal(program: ExportedProgram) -> tuple[Any, ...]:
+    """The equalities that the trace holds for, the model's own and torch's."""
+    found = [e for e, _ in _guards(program) if isinstance(e, sympy.Eq)]
+    return tuple(e for e in dict.fromkeys(found) if not _of_values(e))
 
 
 def limits(program: ExportedProgram) -> tuple[Any, ...]:
@@ -42,16 +48,19 @@ def equalities(
 ) -> Iterator[tuple[Int, Int, str]]:
     """Pairs of sizes that must be equal, and why. `a <= b` is `max(a, b) == b`.
 
-    Of torch's own assumptions only equalities count.
+    Of torch's own assumptions only equalities count. Raises UnsupportedError where what was assumed
+    cannot be checked.
     """
-    equal = [e for e, _ in _guards(program) if isinstance(e, sympy.Eq)]
     seen: set[tuple[Int, Int]] = set()
-    for expr in [*equal, *(e for e in demands(program) if e not in needless)]:
+    for expr in [*assumed_equal(program), *(e for e in demands(program) if e not in needless)]:
         try:
             pair = _pair(expr, symbols)
             why = f"the model takes another path unless {_words(expr, symbols)}"
-        except UnsupportedError:
-            continue
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"the model was traced for sizes of which {expr} holds, and that cannot be checked "
+                f"in a call: {error}"
+            ) from error
         if pair is None or pair in seen:
             continue
         seen.add(pair)
@@ -95,20 +104,32 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:
     if isinstance(e, sympy.Eq):
-        return symbols.of(e.lhs), symbols.of(e.rhs)
+        return _sides(e.lhs, e.rhs, symbols)
     if isinstance(e, sympy.Ne):
-        square = (symbols.of(e.lhs) - symbols.of(e.rhs)) ** 2
-        return minimum(square, as_int(1)), as_int(1)
+        a, b = _sides(e.lhs, e.rhs, symbols)
+        return minimum((a - b) ** 2, as_int(1)), as_int(1)
     if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
-        a, b = symbols.of(e.lts), symbols.of(e.gts)
+        a, b = _sides(e.lts, e.gts, symbols)
         if isinstance(e, sympy.Gt | sympy.Lt):
             a = a + 1
         return maximum(a, b), b
     return None
 
 
+def _sides(a: Any, b: Any, symbols: Symbols) -> tuple[Int, Int]:
+    """Integers that compare as these do: fractions times their denominators."""
+    (over, under), (over_b, under_b) = symbols.ratio(a), symbols.ratio(b)
+    return over * under_b, over_b * under
+
+
 def _words(e: Any, symbols: Symbols) -> str:
-    return f"{symbols.of(e.lhs)} {e.rel_op} {symbols.of(e.rhs)}"
+    left, right = _sides(e.lhs, e.rhs, symbols)
+    return f"{left} {e.rel_op} {right}"
+
+
+def _of_values(e: Any) -> bool:
+    """Whether it is about numbers out of tensors, which torch checks where they are used."""
+    return any(s.name.startswith(("u", "zu")) for s in e.free_symbols)
 
 
 def _is_assumed(e: Any) -> bool:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
-from pliant.frontend.torch.context import Context, SizeFloat, Table
+from pliant.frontend.torch.context import Context, Table
 from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
@@ -354,8 +354,7 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
         if isinstance(value, torch.SymInt):
             return _number(state.ctx.symbols.of(value))
         if isinstance(value, torch.SymFloat):
-            over, under = state.ctx.symbols.ratio(value)
-            return SizeFloat(over, as_int(under))
+            return state.ctx.symbols.number(value)
         found = env[arg]
         return found.get() if isinstance(found, Lazy) else found
     if isinstance(arg, list | tuple):

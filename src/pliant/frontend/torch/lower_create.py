@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pliant.base.dtypes import DType, f64, i64
-from pliant.frontend.torch.context import (
-    Context,
-    SizeFloat,
-    Table,
-    constant,
-    size_of,
-)  # fmt: skip
+from pliant.frontend.torch.context import Context, Table, constant, size_of
+from pliant.frontend.torch.symbols import SizeNumber
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int, ceildiv, maximum
 
@@ -22,7 +17,7 @@ def filled(ctx: Context, shape: Sequence[Any], value: Any, dtype: DType) -> Any:
     sizes = tuple(size_of(d) for d in shape)
     if isinstance(value, Int) and value.is_const:
         value = value.value
-    if isinstance(value, Value | Int | SizeFloat):
+    if isinstance(value, Value | Int | SizeNumber):
         return ctx.call("expand", ctx.tensor(value, dtype), shape=sizes)
     if not sizes:
         return ctx.scalar(value, dtype)

@@ -26,6 +26,9 @@ from pliant.frontend.torch.guards import demands, limits
 _SAMPLES = 2
 """At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
 
+_ABOVE = 8
+"""So many sizes above the example's are tried first where a trace is to assume less."""
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -72,6 +75,14 @@ class Probe:
         asked = (*demands(self.program), *limits(self.program))
         return frozenset(g for g in asked if self._is_needless(g))
 
+    def taken(self, equalities: Iterable[Any]) -> Iterator[dict[str, int]]:
+        """Sizes that the model takes, where an equality does not hold: one for each."""
+        for equality in equalities:
+            beyond = itertools.islice(self._beyond(equality, above=True), 2 * _SAMPLES)
+            found = next((sizes for sizes in beyond if self.verdict(sizes) != "refuses"), None)
+            if found is not None:
+                yield found
+
     def _is_needless(self, guard: Any) -> bool:
         tried = 0
         for sizes in itertools.islice(self._beyond(guard), _SAMPLES):
@@ -80,8 +91,9 @@ class Probe:
             tried += 1
         return tried > 0
 
-    def _beyond(self, guard: Any) -> Iterator[dict[str, int]]:
-        """Sizes that a guard excludes; one symbol is changed at a time."""
+    def _beyond(self, guard: Any, *, above: bool = False) -> Iterator[dict[str, int]]:
+        """Sizes that a guard excludes; one symbol is changed at a time. With `above` those that are
+        just greater than the example's come first."""
         keys, now = self._symbols()
         symbols = sorted(guard.free_symbols, key=str)
         if any(s.name not in keys for s in symbols):
@@ -92,7 +104,9 @@ class Probe:
         for symbol in symbols:
             others = {s: now[s.name] for s in symbols if s is not symbol}
             dims = [known[k] for k in keys[symbol.name]]
-            for size in dict.fromkeys([*others.values(), *near, *range(2, 34)]):
+            least = now[symbol.name] + 1
+            first = range(least, least + _ABOVE) if above else others.values()
+            for size in dict.fromkeys([*first, *near, *range(2, 34)]):
                 legal = all(d.min <= size and (d.max is None or size <= d.max) and
                             size % d.multiple == 0 for d in dims)  # fmt: skip
                 if legal and size >= 2 and guard.subs({symbol: size, **others}) == False:  # noqa: E712

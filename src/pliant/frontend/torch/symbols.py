@@ -5,7 +5,9 @@ Symbols({"s27": var("batch"), "s5": var("seq")}).of(x.shape[0] * 2)   ->   2*bat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
@@ -18,6 +20,25 @@ from pliant.sym.facts import Facts
 
 Ratio = tuple[Int, int | Int]
 """A rational number: numerator, denominator (at least 1)."""
+
+
+@dataclass(frozen=True)
+class SizeFloat:
+    """A float computed from sizes: `over / under`, where it is not simply a number."""
+
+    over: Int
+    under: Int
+
+
+@dataclass(frozen=True)
+class SizeFunction:
+    """Any other float computed from sizes: the operator `op` of others."""
+
+    op: str
+    args: tuple[SizeNumber, ...]
+
+
+SizeNumber = SizeFloat | SizeFunction
 
 
 class Symbols:
@@ -46,11 +67,28 @@ class Symbols:
         """The shape of a tensor of the exported program."""
         return tuple(self.of(d) for d in value.shape)
 
-    def ratio(self, value: Any) -> Ratio:
-        """A SymFloat made from sizes as an exact fraction of integers."""
+    def number(self, value: Any) -> SizeNumber:
+        """A SymFloat made from sizes: as an exact fraction of integers if it is one."""
         if isinstance(value, torch.SymFloat):
             value = value.node.expr
-        return self._ratio(sympy.sympify(value))
+        return self._number(sympy.sympify(value))
+
+    def ratio(self, e: Any) -> Ratio:
+        """A sympy expression as an exact fraction of integers. Raises UnsupportedError."""
+        return self._ratio(e)
+
+    def _number(self, e: Any) -> SizeNumber:
+        try:
+            over, under = self._ratio(e)
+        except UnsupportedError:
+            op = _FLOATS.get(type(e).__name__.removeprefix("OpaqueUnaryFn_"))
+            if op is None:
+                raise
+            first, *others = (self._number(a) for a in e.args)
+            if not others:
+                return SizeFunction(op, (first,))
+            return functools.reduce(lambda a, b: SizeFunction(op, (a, b)), others, first)
+        return SizeFloat(over, as_int(under))
 
     def _integer(self, e: Any) -> Int:
         if e.is_Integer:
@@ -149,10 +187,23 @@ def _modular_index(a: Int, b: Int, c: Int) -> Int:
 
 
 def _round(over: Int, under: int | Int) -> Int:
+    """To the nearest, halves to even: up from a half, and one back where that made it odd."""
     if as_int(under) == 1:
         return over
-    raise UnsupportedError(f"round({over} / {under}) of a size; use floor or ceil")
+    twice = 2 * over + under
+    up = twice // (2 * under)
+    half = 1 - minimum(1, twice % (2 * under))
+    return up - half * (up % 2)
 
+
+_FLOATS: Final[dict[str, str]] = {
+    **dict.fromkeys(("Pow", "FloatPow", "PowByNatural"), "pow"),
+    **dict.fromkeys(("IntTrueDiv", "FloatTrueDiv"), "div"),
+    "Add": "add", "Mul": "mul", "Max": "max", "Min": "min", "TruncToFloat": "trunc",
+    **{n: n for n in ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan",
+                      "sinh", "cosh", "tanh", "asinh")},
+}  # fmt: skip
+"""The operators that functions of floats are."""
 
 _ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
     "FloorToInt": lambda over, under: over // under,

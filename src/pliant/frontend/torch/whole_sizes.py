@@ -1,0 +1,168 @@
+"""Sizes stay symbols while a module is traced, also where torch's own code wants plain numbers.
+
+F.avg_pool2d(x, x.shape[2:])         is a mean: a window has a constant size
+torch.linspace(0, 1, x.shape[1])     is made of an arange
+F.max_pool1d(x, 2)                   is a pool of images of one row
+
+Each would make the sizes that it meets constants of the example. What is written here with others
+computes the same; what none of these rules takes is torch's as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+
+class WholeSizes(TorchFunctionMode):
+    """Meanwhile the functions below are written with others where they are given symbols."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        kwargs = dict(kwargs or {})
+        rule = _RULES.get(func)
+        result = None if rule is None else rule(*args, **kwargs)
+        return func(*args, **kwargs) if result is None else result
+
+
+def _is_symbol(*sizes: Any) -> bool:
+    return any(isinstance(n, torch.SymInt) for n in sizes)
+
+
+def _max_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor | None:  # fmt: skip
+    """Of rows: of images of one row."""
+    if not _is_symbol(*x.shape) or return_indices:
+        return None
+    size, step, pad, apart = (_only(n) for n in (kernel_size, stride, padding, dilation))
+    step = size if step is None else step
+    image = x.unsqueeze(-2)
+    return torch.max_pool2d(
+        image, (1, size), (1, step), (0, pad), (1, apart), ceil_mode
+    ).squeeze(-2)  # fmt: skip
+
+
+def _only(n: Any) -> Any:
+    """The number in a list of one; None of an empty one."""
+    if isinstance(n, list | tuple):
+        return n[0] if n else None
+    return n
+
+
+def _whole_pool(rank: int, pool: Any, whole: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+    """A pool whose windows are as long as the image: that is a reduction of the dimension."""
+
+    def rule(
+        x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *args: Any, **kwargs: Any
+    ) -> Tensor | None:
+        sizes = _each(kernel_size, rank)
+        if not _is_symbol(*sizes) or any(_each(padding, rank)):
+            return None
+        steps = _each(stride, rank) if stride is not None and stride != [] else sizes
+        shape = x.shape[x.ndim - rank :]
+        reduced = [k for k in range(rank) if statically_known_true(sizes[k] == shape[k])]
+        y = whole(x, [k - rank for k in reduced])
+        if len(reduced) == rank:
+            return y
+        left = [1 if k in reduced else n for k, n in enumerate(sizes)]
+        if _is_symbol(*left):
+            return None
+        step = [1 if k in reduced else n for k, n in enumerate(steps)]
+        result: Tensor = pool(y, left, step, 0, *args, **kwargs)
+        return result
+
+    return rule
+
+
+def _each(n: Any, rank: int) -> list[Any]:
+    """An entry for each dimension."""
+    given = list(n) if isinstance(n, list | tuple | torch.Size) else [n]
+    return given * rank if len(given) == 1 else given
+
+
+def _mean(x: Tensor, dims: list[int]) -> Tensor:
+    return x.mean(dims, keepdim=True) if dims else x
+
+
+def _greatest(x: Tensor, dims: list[int]) -> Tensor:
+    return x.amax(dims, keepdim=True) if dims else x
+
+
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Tensor | None:
+    """From both ends, as torch's, so that the last value is exactly `end`."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not _is_symbol(steps) or not dtype.is_floating_point:
+        return None
+    at = torch.arange(steps)
+    step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+    first, last = start + step * at.to(dtype), end - step * (steps - 1 - at).to(dtype)
+    return torch.where(at < steps // 2, first, last).to(dtype)
+
+
+def _logspace(
+    start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any = None, **_: Any
+) -> Tensor | None:
+    exponents = _linspace(start, end, steps, dtype=dtype)
+    return None if exponents is None else torch.pow(base, exponents)
+
+
+def _one_hot(x: Tensor, num_classes: Any = -1) -> Tensor | None:
+    if not _is_symbol(num_classes):
+        return None
+    return (x.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
+
+
+def _kron(a: Tensor, b: Tensor) -> Tensor | None:
+    """Every element of `a` times all of `b`, side by side."""
+    if not _is_symbol(*a.shape, *b.shape):
+        return None
+    rank = max(a.ndim, b.ndim)
+    wide, small = ((1,) * (rank - x.ndim) + tuple(x.shape) for x in (a, b))
+    left = a.reshape([n for pair in zip(wide, (1,) * rank, strict=True) for n in pair])
+    right = b.reshape([n for pair in zip((1,) * rank, small, strict=True) for n in pair])
+    return (left * right).reshape([m * n for m, n in zip(wide, small, strict=True)])
+
+
+def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -> Tensor | None:
+    """Places in [-1, 1] of every pixel, as (x, y, 1) or (x, y, z, 1), times theta."""
+    sizes = list(size)
+    if not _is_symbol(*sizes):
+        return None
+    batch, _, *image = sizes
+    rank = len(image)
+    columns = []
+    for k, n in enumerate(image):
+        places = torch.linspace(-1, 1, n) if not _is_symbol(n) else _linspace(-1, 1, n)
+        assert places is not None
+        places = places if align_corners else places * ((n - 1) / n)
+        columns.append(places.to(theta.dtype).reshape([-1] + [1] * (rank - 1 - k)).expand(image))
+    ones = torch.ones(image, dtype=theta.dtype)
+    base = torch.stack([*reversed(columns), ones], -1).reshape(1, math.prod(image), rank + 1)
+    return (base @ theta.transpose(1, 2)).reshape([batch, *image, rank])
+
+
+_RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
+    **dict.fromkeys((F.max_pool1d, torch.max_pool1d), _max_pool1d),
+    F.avg_pool1d: _whole_pool(1, F.avg_pool1d, _mean),
+    F.avg_pool2d: _whole_pool(2, F.avg_pool2d, _mean),
+    F.avg_pool3d: _whole_pool(3, F.avg_pool3d, _mean),
+    F.max_pool2d: _whole_pool(2, F.max_pool2d, _greatest),
+    F.max_pool3d: _whole_pool(3, F.max_pool3d, _greatest),
+    torch.linspace: _linspace,
+    torch.logspace: _logspace,
+    F.one_hot: _one_hot,
+    torch.kron: _kron,
+    F.affine_grid: _affine_grid,
+}
+"""By the functions of torch; a rule that is not meant answers None."""

@@ -1,0 +1,57 @@
+"""Sizes that a model's code computes with stay symbols: one trace holds at every size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from pliant import ShapeError
+from tests.compiled.torch_run import Apply
+from tests.frontend.torch.running import check
+
+Image = torch.Tensor
+
+
+def _grid(x: Image) -> Image:
+    theta = torch.eye(2, 3)[None] * 0.5
+    return F.affine_grid(theta, (1, 1, x.shape[0], x.shape[1]), align_corners=False)
+
+
+CASES: dict[str, Any] = {
+    "rows of a maximum": lambda x: F.max_pool1d(x[None], 3, 2, 1),
+    "rows without a batch": lambda x: torch.max_pool1d(x, 2, ceil_mode=True),
+    "mean of an image": lambda x: F.avg_pool2d(x[None, None], x.shape),
+    "mean of columns": lambda x: F.avg_pool2d(x[None, None], (2, x.shape[1])),
+    "mean of a row": lambda x: F.avg_pool1d(x[None], x.shape[1]),
+    "maximum of an image": lambda x: F.max_pool2d(x[None, None], (x.shape[0], x.shape[1])),
+    "linspace": lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x,
+    "logspace": lambda x: torch.logspace(0, 1, x.shape[1]),
+    "classes": lambda x: F.one_hot(torch.arange(x.shape[0]), x.shape[1]),
+    "kron": lambda x: torch.kron(x, torch.arange(3.0)),
+    "grid": _grid,
+    "square root": lambda x: x / x.shape[1] ** 0.5 + math.sqrt(x.shape[0]),
+    "fraction": lambda x: x[:, : int(x.shape[1] * 0.5)],
+    "rounded": lambda x: x[:, : round(x.shape[1] / 4)],
+    "whole groups": lambda x: x[:, : x.shape[1] // 4 * 4].reshape(x.shape[0], -1, 4),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_trace_for_all_sizes(name: str) -> None:
+    others = [(torch.randn(*s),) for s in ((4, 9), (6, 31), (3, 14), (2, 5), (5, 12))]
+    check(Apply(CASES[name]), (torch.randn(5, 12),), (({0: "n", 1: "m"},),), others)
+
+
+def test_what_torch_took_for_a_number_is_checked() -> None:
+    """A scale is a float to torch: the trace holds for sizes that give the same one."""
+    scaled = Apply(lambda x: F.interpolate(x, scale_factor=x.shape[3] / 8, mode="nearest"))
+    x = torch.randn(1, 2, 5, 12)
+    f = pliant.compile(scaled, (x,), dynamic_shapes=(({2: "h", 3: "w"},),))
+    assert torch.equal(f(x[:, :, :3]), scaled(x[:, :, :3]))
+    with pytest.raises(ShapeError, match="must be equal"):
+        f(torch.randn(1, 2, 5, 13))
