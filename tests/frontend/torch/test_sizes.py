@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import pliant
-from pliant import ShapeError
+from pliant import ShapeError, UnsupportedError
 from tests.compiled.torch_run import Apply
 from tests.frontend.torch.running import check
 
@@ -55,3 +55,25 @@ def test_what_torch_took_for_a_number_is_checked() -> None:
     assert torch.equal(f(x[:, :, :3]), scaled(x[:, :, :3]))
     with pytest.raises(ShapeError, match="must be equal"):
         f(torch.randn(1, 2, 5, 13))
+
+
+def test_a_trace_that_is_not_the_model_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="does not compute what it computes otherwise"):
+        pliant.compile(Traced(), (torch.ones(3),))
+    with pytest.raises(UnsupportedError, match=r"other sizes \(dim 0 of x = 4\)"):
+        pliant.compile(Counts(), (torch.ones(3),), dynamic_shapes=({0: "n"},))
+
+
+class Traced(torch.nn.Module):
+    """Something else while it is traced."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.compiler.is_exporting() else x
+
+
+class Counts(torch.nn.Module):
+    """Whose code gets the size as a number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0]
+        return x * (n.node.hint if isinstance(n, torch.SymInt) else n)

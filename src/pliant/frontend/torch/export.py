@@ -86,6 +86,9 @@ def export_program(
     least, needless = {}, frozenset[Any]()
     if probe_small and probe.possible:
         least, needless = probe.least(), probe.needless()
+        missed = probe.missed(needless)
+        if missed is not None:
+            raise UnsupportedError(_missed(leaves, missed))
     requests = tuple(_raised(leaf, least) for leaf in leaves)
     notes = tuple(
         f"where {name} is below {size} the model takes another path: these sizes are refused"
@@ -93,6 +96,26 @@ def export_program(
     )
     names = tuple(forward.names(len(args)))
     return Exported(stateless, names, requests, notes, needless)
+
+
+def _missed(leaves: Sequence[Leaf], sizes: Mapping[str, int]) -> str:
+    """What is said of a trace that is not the model, at these sizes of dims; at all for none."""
+    if not sizes:
+        return (
+            "traced, the model does not compute what it computes otherwise: it asks whether it is "
+            "being traced, or keeps something from call to call; compute that from the inputs"
+        )
+    words = {
+        key_of(leaf, axis): f"dim {axis} of {leaf.name}"
+        for leaf in leaves
+        for axis in leaf.requests
+    }
+    places = ", ".join(f"{words[key]} = {size}" for key, size in sizes.items())
+    return (
+        f"traced once, the model does not compute the same at other sizes ({places}): it may keep "
+        "what it computed in an earlier call (a mask, a table of positions); compute that from the "
+        "inputs, or leave these dims out of dynamic_shapes"
+    )
 
 
 def _raised(leaf: Leaf, least: Mapping[str, int]) -> Mapping[int, Request]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from pliant.frontend.torch.dims import Leaf
 from pliant.frontend.torch.examples import example_sizes, groups, key_of, resized
-from pliant.frontend.torch.guards import demands, limits
+from pliant.frontend.torch.guards import assumed_equal, demands, limits
 
 _SAMPLES = 2
 """At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
@@ -69,6 +70,29 @@ class Probe:
             if fewer and self.verdict(dict.fromkeys(fewer, size)) == "differs":
                 rest = fewer
         return rest[-1:]
+
+    def missed(self, needless: Collection[Any]) -> dict[str, int] | None:
+        """Sizes of which all holds that the trace assumed, and where the graph is wrong all the
+        same: the model keeps something that it computed for the sizes of another call, or does
+        something else while it is traced (then these are none)."""
+        if (here := self.verdict({})) != "agrees":
+            return {} if here == "differs" and self._is_steady() else None
+        known = {k: dim for k, (dim, _) in groups(self.leaves).items()}
+        keys, now = self._symbols()
+        asked = {*assumed_equal(self.program), *demands(self.program), *limits(self.program)}
+        for step in range(1, 1 + _SAMPLES):
+            sizes = {
+                name: size + step * known[keys[name][0]].multiple for name, size in now.items()
+            }
+            fits = all(known[k].allows(sizes[name]) for name in sizes for k in keys[name])
+            holds = all(_holds(g, sizes) for g in asked.difference(needless))
+            if not (sizes and fits and holds):
+                continue
+            other = {k: size for name, size in sizes.items() for k in keys[name]}
+            verdict = self.verdict(other)
+            if verdict != "refuses":
+                return other if verdict == "differs" else None
+        return None
 
     def needless(self) -> frozenset[Any]:
         """The guards and limits of sizes beyond which the graph is right as well."""
@@ -129,6 +153,14 @@ class Probe:
                     now[symbol] = fresh.get(key, int(leaf.value.shape[axis]))
         return keys, now
 
+    def _is_steady(self) -> bool:
+        """Whether the model gives the same twice: it draws no random numbers."""
+        args, kwargs = resized(self.args, self.kwargs, self.leaves, example_sizes(self.leaves))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            first, second = (pytree.tree_leaves(self.model(*args, **kwargs)) for _ in range(2))
+        return len(first) == len(second) and all(map(_is_close, first, second))
+
     def verdict(self, sizes: Mapping[str, int]) -> str:
         """How graph and model compare there: "agrees", "differs", or the model "refuses" it."""
         wanted = {**example_sizes(self.leaves), **sizes}
@@ -147,6 +179,12 @@ class Probe:
                 return "differs"
         same = len(found) == len(expected) and all(map(_is_close, found, expected))
         return "agrees" if same else "differs"
+
+
+def _holds(guard: Any, sizes: Mapping[str, int]) -> bool:
+    """Whether it certainly holds."""
+    known = {s: sizes[s.name] for s in guard.free_symbols if s.name in sizes}
+    return guard.subs(known) is sympy.true
 
 
 def _is_real(leaves: Iterable[Leaf]) -> bool:
