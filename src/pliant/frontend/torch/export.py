@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import logging
 import re
 import warnings
@@ -188,8 +189,14 @@ def _trace_wide(
                 program = _trace(model, new_args, new_kwargs, spec, dims)
             assert program is not None
             grown = grown_sizes(leaves, sizes, _tight_places(program))
-        except InvalidModelError as error:  # fixed by the model, or by the example
-            failure = failure or error
+        except InvalidModelError as error:  # fixed by the model, by its code, or by the example
+            if failure is None:
+                failure = error
+                program = _by_dynamo(model, args, kwargs, leaves, spec, dims)
+                if program is not None:
+                    break
+            if growth >= _GROWTHS_OF_ALL:
+                break
             grown = grown_sizes(leaves, sizes, None)
         except UnsupportedError:  # the model does not like this size
             if failure is None and program is None:
@@ -199,49 +206,63 @@ def _trace_wide(
         if grown == sizes:
             break
         sizes = grown
-    if program is None or assumed_equal(program):
-        program = _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes)
     if program is None:
         assert failure is not None
         raise failure
+    if failure is None and assumed_equal(program):
+        return _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes)
     return program
+
+
+def _by_dynamo(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
+    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
+) -> ExportedProgram | None:  # fmt: skip
+    """The trace of one that reads the code, if it does what the model does.
+
+    It follows what plain Python makes of sizes (`int(n * 0.5)`, `math.sqrt(n)`), which is a number
+    to one that runs the code.
+    """
+    example = resized(args, kwargs, leaves, example_sizes(leaves))
+    program = _tried(model, *example, spec, dims, strict=True)
+    if program is None or _tight_places(program):
+        return None
+    functional(program)  # raises: running the model would change it
+    probe = Probe(model, args, kwargs, leaves, program)
+    return program if not probe.possible or probe.verdict({}) == "agrees" else None
 
 
 def _less_assumed(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
     leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
-    program: ExportedProgram | None, sizes: Mapping[str, int],
-) -> ExportedProgram | None:  # fmt: skip
-    """A trace that holds at more sizes, if there is one that does what the model does.
-
-    Dynamo follows what plain Python makes of sizes (`int(n * 0.5)`, `math.sqrt(n)`), which is a
-    number to a tracer that runs the code. Of sizes that happened to be equal (n and n // 4 * 4 at
-    12) a trace at others, which the model takes too, knows that they may differ.
-    """
-    tried: list[ExportedProgram | None] = []
-    if program is None or any(e.rhs.is_number or e.lhs.is_number for e in assumed_equal(program)):
-        example = resized(args, kwargs, leaves, example_sizes(leaves))
-        tried.append(_tried(model, *example, spec, dims, strict=True))
-    if program is not None:
-        probe = Probe(model, args, kwargs, leaves, program)
-        beyond = probe.taken(assumed_equal(program)) if probe.possible else ()
-        for other in beyond:
-            at = resized(args, kwargs, leaves, {**sizes, **other})
-            tried.append(_tried(model, *at, spec, dims))
-    best = program
-    for candidate in tried:
-        if candidate is None or _tight_places(candidate):
-            continue
-        functional(candidate)  # raises: running the model would change it
-        if best is not None and len(assumed_equal(candidate)) >= len(assumed_equal(best)):
-            continue
-        probe = Probe(model, args, kwargs, leaves, candidate)
-        if probe.possible and all(probe.verdict(s) == "agrees" for s in ({}, sizes)):
-            best = candidate
+    program: ExportedProgram, sizes: Mapping[str, int],
+) -> ExportedProgram:  # fmt: skip
+    """A trace that holds at more sizes than this one, if there is one: by Dynamo where a size was
+    taken for a number; where sizes happened to be equal (n and n // 4 * 4 at 12) at others, which
+    the model takes too."""
+    best, assumed = program, assumed_equal(program)
+    if any(e.rhs.is_number or e.lhs.is_number for e in assumed):
+        best = _lesser(best, _by_dynamo(model, args, kwargs, leaves, spec, dims))
+    probe = Probe(model, args, kwargs, leaves, best)
+    beyond = probe.taken(assumed_equal(best)) if probe.possible else iter(())
+    for other in itertools.islice(beyond, _TRACES):
+        at = resized(args, kwargs, leaves, {**sizes, **other})
+        traced = _tried(model, *at, spec, dims)
+        if traced is not None and not _tight_places(traced):
+            verdict = Probe(model, args, kwargs, leaves, traced).verdict
+            if all(verdict(s) == "agrees" for s in ({}, sizes)):
+                best = _lesser(best, traced)
     return best
 
 
+def _lesser(a: ExportedProgram, b: ExportedProgram | None) -> ExportedProgram:
+    """The trace that assumes fewer equalities."""
+    return a if b is None or len(assumed_equal(b)) >= len(assumed_equal(a)) else b
+
+
 _GROWTHS = 5
+_TRACES = 2  # at other sizes, to assume less
+_GROWTHS_OF_ALL = 2  # what fixes all dims is seldom their size
 
 
 def _tight_places(program: ExportedProgram) -> frozenset[tuple[int, int]]:

@@ -8,6 +8,7 @@ if n > 16: …               a trace at 5 is wrong beyond 16: refused there
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,12 +101,16 @@ class Probe:
         return frozenset(g for g in asked if self._is_needless(g))
 
     def taken(self, equalities: Iterable[Any]) -> Iterator[dict[str, int]]:
-        """Sizes that the model takes, where an equality does not hold: one for each."""
+        """Sizes that the model takes, and where an equality does not hold: some, each once."""
+        tried: list[dict[str, int]] = []
         for equality in equalities:
-            beyond = itertools.islice(self._beyond(equality, above=True), 2 * _SAMPLES)
-            found = next((sizes for sizes in beyond if self.verdict(sizes) != "refuses"), None)
-            if found is not None:
-                yield found
+            for sizes in itertools.islice(self._beyond(equality, above=True), 2 * _SAMPLES):
+                if sizes in tried or len(tried) > _ABOVE:
+                    continue
+                tried.append(sizes)
+                if self.verdict(sizes) != "refuses":
+                    yield sizes
+                    break
 
     def _is_needless(self, guard: Any) -> bool:
         tried = 0
@@ -128,12 +133,13 @@ class Probe:
         for symbol in symbols:
             others = {s: now[s.name] for s in symbols if s is not symbol}
             dims = [known[k] for k in keys[symbol.name]]
-            least = now[symbol.name] + 1
-            first = range(least, least + _ABOVE) if above else others.values()
+            step = math.lcm(*[d.multiple for d in dims])
+            first = [now[symbol.name] + k * step for k in range(1, 1 + _ABOVE)]
+            first = first if above else list(others.values())
             for size in dict.fromkeys([*first, *near, *range(2, 34)]):
                 legal = all(d.min <= size and (d.max is None or size <= d.max) and
                             size % d.multiple == 0 for d in dims)  # fmt: skip
-                if legal and size >= 2 and guard.subs({symbol: size, **others}) == False:  # noqa: E712
+                if legal and size >= 2 and _at(guard, {symbol: size, **others}) is sympy.false:
                     yield dict.fromkeys(keys[symbol.name], size)
 
     def _symbols(self) -> tuple[dict[str, list[str]], dict[str, int]]:
@@ -184,7 +190,15 @@ class Probe:
 def _holds(guard: Any, sizes: Mapping[str, int]) -> bool:
     """Whether it certainly holds."""
     known = {s: sizes[s.name] for s in guard.free_symbols if s.name in sizes}
-    return guard.subs(known) is sympy.true
+    return _at(guard, known) is sympy.true
+
+
+def _at(guard: Any, sizes: Mapping[Any, int]) -> Any:
+    """What is left of it at these sizes of symbols; None where it means nothing."""
+    try:
+        return guard.subs(sizes)
+    except ZeroDivisionError:
+        return None
 
 
 def _is_real(leaves: Iterable[Leaf]) -> bool:
