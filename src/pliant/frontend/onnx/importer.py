@@ -40,7 +40,7 @@ from pliant.frontend.onnx.site import (
 )
 from pliant.frontend.onnx.symbolic import Sizes, UndecidedError
 from pliant.frontend.onnx.table import ONNX_OPS
-from pliant.frontend.onnx.tensors import to_array, to_dense
+from pliant.frontend.onnx.tensors import small_element, to_array, to_dense
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.graph.interpret import interpret
@@ -49,6 +49,12 @@ from pliant.loop.interpret import interpret as run_program
 from pliant.sym.expr import as_int
 
 _DEEPEST: Final = 32
+
+_MOVES: Final = frozenset({
+    "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators whose results are elements of the first operand: of its type, however it is kept."""
 
 
 def import_onnx(
@@ -162,7 +168,9 @@ class Importer:
 
     def _initializers(self, graph: GraphProto, scope: Scope) -> None:
         for tensor in graph.initializer:
-            scope.names[tensor.name] = self._constant(tensor.name, self._array(tensor))
+            item = self._constant(tensor.name, self._array(tensor))
+            item.small = small_element(tensor)
+            scope.names[tensor.name] = item
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             scope.names[name] = self._constant(name, self._array(sparse))
@@ -203,6 +211,10 @@ class Importer:
 
     def _result(self, item: Item | None) -> Value:
         assert item is not None
+        if item.small:
+            raise UnsupportedError(
+                f"{self.model.name}: the result {item.name!r} has elements of less than a byte"
+            )
         value = self.tensor(item)
         if item.known is not None or item.inputs == frozenset({item.name}):
             return self._call("identity", value)
@@ -271,6 +283,8 @@ class Importer:
             if item is not None and item not in items:
                 item.name = item.name or name
                 item.inputs = inputs
+                if node.op_type in _MOVES and items and items[0] is not None:
+                    item.small = items[0].small
         return results
 
     def _lowered(self, site: Site, lowering: Lowering) -> tuple[Item | None, ...]:

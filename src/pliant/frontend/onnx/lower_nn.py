@@ -203,9 +203,9 @@ def _column_major(s: Site, places: Value, extents: Sequence[Int]) -> Value:
     return moved
 
 
-def lower_average_pool(s: Site) -> Value:
-    """Padding counts only if asked."""
-    x = s.x()
+def lower_average_pool(s: Site, of: Value | None = None) -> Value:
+    """Padding counts only if asked. `of`: what else than the operand."""
+    x = s.x() if of is None else of
     w, ceil = _pooling(s, x)
     return s.call(
         "avg_pool", x, kernel=w.kernel, ceil_mode=ceil,

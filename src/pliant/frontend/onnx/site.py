@@ -28,7 +28,8 @@ class Item:
     """What an ONNX value name stands for: a graph value, known elements, or both.
 
     `value` is made when a lowering first needs the tensor. `inputs` are the model's inputs that the
-    elements depend on.
+    elements depend on. `small` is ONNX's element type where that is an integer of less than a byte:
+    each is a byte here.
     """
 
     dtype: DType
@@ -37,6 +38,7 @@ class Item:
     known: Known | None = None
     name: str = ""
     inputs: frozenset[str] = frozenset()
+    small: int = 0
 
     @property
     def rank(self) -> int:
