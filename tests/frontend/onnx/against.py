@@ -28,11 +28,13 @@ class Case:
 
 def one_node(
     op: str, operands: Sequence[np.ndarray | TensorProto | None], *, weights: Collection[int] = (),
-    outputs: int | Sequence[str] = 1, version: int = 21, domain: str = "", **attributes: Any,
+    outputs: int | Sequence[str] = 1, version: int = 21, domain: str = "",
+    known: Collection[tuple[int, int]] = (), **attributes: Any,
 ) -> Case:  # fmt: skip
     """A node of these operands; those at `weights`, and tensors, are constants of the model.
 
-    Every dim of an input has no name: it may be anything. Results of no name are not asked for.
+    The dims of inputs have no name: they may be anything, but for those `known`, (operand, dim).
+    Results of no name are not asked for.
     """
     names = ["" if a is None else f"x{k}" for k, a in enumerate(operands)]
     initializers, inputs, feeds = [], [], {}
@@ -44,7 +46,8 @@ def one_node(
             initializers.append(numpy_helper.from_array(a, name))
         elif a is not None:
             code = helper.np_dtype_to_tensor_dtype(a.dtype)
-            inputs.append(helper.make_tensor_value_info(name, code, [None] * a.ndim))
+            shape = [n if (k, d) in known else None for d, n in enumerate(a.shape)]
+            inputs.append(helper.make_tensor_value_info(name, code, shape))
             feeds[name] = a
     results = [f"y{k}" for k in range(outputs)] if isinstance(outputs, int) else list(outputs)
     node = helper.make_node(op, names, results, domain=domain, **attributes)
@@ -78,15 +81,20 @@ def by_reference(case: Case) -> list[np.ndarray]:
 def check(
     case: Case, wanted: Sequence[np.ndarray], *, rtol: float = 1e-5, atol: float = 1e-5,
     native: bool = False, fixed: Collection[str] = (),
+    named: Mapping[str, Sequence[str | int]] | None = None,
     within: int = 0,
 ) -> None:  # fmt: skip
-    """The results with symbolic dims and with those of the inputs, of which `fixed` are constants.
+    """The results with symbolic dims and with those of the inputs, of which `fixed` are constants;
+    `named`: what the symbolic dims are called.
 
     `within`: how much an integer may be off; an infinity or NaN must be one.
     """
     values = {n: case.feeds[n] for n in fixed}
     free = {n: a for n, a in case.feeds.items() if n not in values}
-    shapes: Sequence[Mapping[str, Sequence[int]]] = ({}, {n: a.shape for n, a in free.items()})
+    shapes: Sequence[Mapping[str, Sequence[str | int]]] = (
+        named or {},
+        {n: a.shape for n, a in free.items()},
+    )
     for given in shapes:
         imported = import_onnx(case.model, OPERATORS, input_shapes=given, values=values)
         arrays = [free[n] for n in imported.inputs]

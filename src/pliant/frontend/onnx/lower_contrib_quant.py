@@ -131,18 +131,19 @@ def _spread(s: Site, zero: Value, axis: int, block: int, shape: tuple[Int, ...])
 def lower_dynamic_quantize_matmul(s: Site) -> Value:
     """A becomes bytes by its own range, then as MatMulIntegerToFloat."""
     a, scale, zero = s.call_many("dynamic_quantize_linear", s.x(0))
-    return _to_float(s, a, s.x(1), scale, zero, 2, 3, 4)
+    return to_float(s, a, s.x(1), scale, zero, 2, 3, 4)
 
 
 def lower_matmul_integer_to_float(s: Site) -> Value:
     """The product of bytes, scaled, plus a bias."""
-    return _to_float(s, s.x(0), s.x(1), s.x(2), s.zero_point(4), 3, 5, 6)
+    return to_float(s, s.x(0), s.x(1), s.x(2), s.zero_point(4), 3, 5, 6)
 
 
-def _to_float(
+def to_float(
     s: Site, a: Value, b: Value, a_scale: Value, a_zero: Value | None, b_scale: int, b_zero: int,
     bias: int,
 ) -> Value:  # fmt: skip
+    """A product of bytes, scaled, plus a bias; the last three are numbers of operands."""
     sums = integer_product(s, a, b, a_zero, s.zero_point(b_zero))
     scales = [zero_or_scale(s, t, row=r) for t, r in ((a_scale, True), (s.x(b_scale), False))]
     real = s.call("mul", s.cast(sums, scales[0].dtype), s.call("mul", *scales))

@@ -7,6 +7,7 @@ from typing import Final
 
 from pliant.frontend.onnx.lower_attention import ATTENTION
 from pliant.frontend.onnx.lower_contrib import CONTRIB
+from pliant.frontend.onnx.lower_contrib_attention import CONTRIB_ATTENTION
 from pliant.frontend.onnx.lower_contrib_quant import CONTRIB_QUANT
 from pliant.frontend.onnx.lower_create import CREATE
 from pliant.frontend.onnx.lower_index import INDEX
@@ -35,5 +36,5 @@ def joined(*families: tuple[str, Mapping[str, Lowering]]) -> dict[tuple[str, str
 ONNX_OPS: Final[Mapping[tuple[str, str], Lowering]] = joined(
     ("", MATH), ("", REDUCE), ("", SHAPE), ("", INDEX), ("", CREATE), ("", NN), ("", NORM),
     ("", RESIZE), ("", QUANT), ("", ATTENTION), ("", RECURRENT), ("com.microsoft", CONTRIB),
-    ("com.microsoft", CONTRIB_QUANT),
+    ("com.microsoft", CONTRIB_QUANT), ("com.microsoft", CONTRIB_ATTENTION),
 )  # fmt: skip
