@@ -55,7 +55,8 @@ def test_projected_attention(mask: str, causal: int) -> None:
 @pytest.mark.parametrize("length", [1, 4])
 @pytest.mark.parametrize("past", [1, 3])
 def test_projected_attention_with_a_past(length: int, past: int) -> None:
-    operands = [floats(2, length, 7), floats(7, 36), floats(36), None, floats(2, 2, 3, past, 4)]  # fmt: skip
+    new = [floats(2, length, 7), floats(7, 36), floats(36)]
+    operands = [*new, None, floats(2, 2, 3, past, 4)]
     case = node("Attention", operands, weights=[1, 2], num_heads=3, unidirectional=1, outputs=2)
     check(case, by_runtime(case), **CLOSE)
 

@@ -118,7 +118,7 @@ def _repeated(s: Site, x: Value, heads: Int) -> Value:
 
 
 def rotate(s: Site, x: Value, cos: Value, sin: Value, *, interleaved: bool) -> Value:
-    """Pairs of the first elements of the last dim turned; the pairs are neighbours if `interleaved`,
+    """Pairs of the first elements of the last dim turned; a pair are neighbours if `interleaved`,
     else of two halves. `cos` and `sin` have as many elements as there are pairs."""
     half = cos.shape[-1]
     last = len(x.shape) - 1

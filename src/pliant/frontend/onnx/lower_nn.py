@@ -89,10 +89,14 @@ def _check_spatial(s: Site, x: Value) -> None:
 
 def lower_conv(s: Site) -> Value:
     """Any number of spatial dims."""
-    x, w = s.x(0), s.x(1)
+    return convolved(s, s.x(0), s.x(1), s.opt(2))
+
+
+def convolved(s: Site, x: Value, w: Value, bias: Value | None) -> Value:
+    """By the node's attributes."""
     _check_spatial(s, x)
     moves = window(s, _kernel(s, w), x.shape[2:]).moves()
-    return s.call("conv", x, w, s.opt(2), groups=s.int_attr("group", 1), **moves)
+    return s.call("conv", x, w, bias, groups=s.int_attr("group", 1), **moves)
 
 
 def lower_conv_integer(s: Site) -> Value:

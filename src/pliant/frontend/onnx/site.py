@@ -188,6 +188,11 @@ class Site:
         """A list of integers."""
         return tuple(int(v) for v in self._attr(name, AttributeProto.INTS, "ints", default))
 
+    def floats_attr(self, name: str, default: Sequence[float]) -> tuple[float, ...]:
+        """A list of floats: the decimal numbers that were meant."""
+        values = self._attr(name, AttributeProto.FLOATS, "floats", default)
+        return tuple(float(str(np.float32(v))) for v in values)
+
     def strings_attr(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
         """A list of strings."""
         values = self._attr(name, AttributeProto.STRINGS, "strings", default)
