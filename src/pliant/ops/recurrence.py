@@ -48,8 +48,8 @@ class Cell:
 
     `activations`: of an RNN one; LSTM: of the gates, of the cell, of the output; GRU: of the gates,
     of the new state. `reset_first` (GRU): the reset gate scales the state before its product with
-    the weights, not the product. `peepholes` (LSTM): the gates see the cell's state. `coupled` (LSTM):
-    what is not forgotten is what the input gate leaves of 1.
+    the weights, not the product. `peepholes` (LSTM): the gates see the cell's state. `coupled`
+    (LSTM): what is not forgotten is what the input gate leaves of 1.
     """
 
     kind: str
