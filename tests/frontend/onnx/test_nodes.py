@@ -14,7 +14,7 @@ REFUSED_BY_OPERATOR = {
     "And": 8, "BatchNormalization": 2, "Bernoulli": 3,
     "Dropout": 6, "ImageDecoder": 9, "LinearAttention": 14,
     "MaxPool": 2, "NonMaxSuppression": 10, "NonZero": 1, "Not": 3,
-    "OptionalGetElement": 1, "OptionalHasElement": 4, "Or": 8, "Resize": 8,
+    "OptionalGetElement": 1, "OptionalHasElement": 4, "Or": 8,
     "Unique": 7, "Xor": 8, "bernoulli… (expanded)": 3,
 }  # fmt: skip
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from pliant.base.dtypes import f32
 from pliant.base.errors import InvalidModelError
@@ -15,7 +17,7 @@ from pliant.sym.expr import Int, as_int
 
 _COORDINATES: Final = {
     "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric",
-    "tf_half_pixel_for_nn",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize",
 }  # fmt: skip
 
 
@@ -24,8 +26,6 @@ def lower_resize(s: Site) -> Value:
     x = s.x()
     if s.opset < 11:
         return _resize(s, x, *_scaled(s, x, 1), "asymmetric", "floor")
-    if s.int_attr("antialias", 0):
-        raise s.unsupported("antialias is not supported")
     coordinate = s.str_attr("coordinate_transformation_mode", "half_pixel")
     if coordinate not in _COORDINATES:
         raise s.unsupported(f"coordinate_transformation_mode {coordinate!r} is not supported")
@@ -51,21 +51,44 @@ def _resize(
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
     if mode not in ("nearest", "linear", "cubic"):
         raise InvalidModelError(f"{s.span}: mode {mode!r}")
+    more: dict[str, Any] = {}
+    if s.int_attr("antialias", 0):
+        more["antialias"] = True
+    if coordinate == "tf_crop_and_resize":
+        more["parts"] = _parts(s, len(x.shape))
+        more["outside"] = s.float_attr("extrapolation_value", 0.0)
     return s.call(
         "resize", x, sizes=sizes, scales=scales, mode=mode, coordinate=coordinate,
         nearest=nearest, cubic_coeff=s.float_attr("cubic_coeff_a", -0.75),
-        exclude_outside=bool(s.int_attr("exclude_outside", 0)),
+        exclude_outside=bool(s.int_attr("exclude_outside", 0)), **more,
     )  # fmt: skip
 
 
-def _resized_axes(s: Site, x: Value) -> tuple[int, ...]:
-    rank = len(x.shape)
+def _parts(s: Site, rank: int) -> tuple[tuple[float, float], ...]:
+    """The part of each dim that is resampled."""
+    roi = s.const(1, "roi").ravel().tolist()
+    axes = _resized_axes(s, rank)
+    if len(roi) != 2 * len(axes):
+        raise InvalidModelError(f"{s.span}: {len(roi)} bounds of a part of {len(axes)} dims")
+    parts = [(0.0, 1.0)] * rank
+    for k, axis in enumerate(axes):
+        first, last = roi[k], roi[k + len(axes)]
+        parts[axis] = (_decimal(first), _decimal(last))
+    return tuple(parts)
+
+
+def _decimal(value: float) -> float:
+    """The number that was meant by an f32."""
+    return float(str(np.float32(value)))
+
+
+def _resized_axes(s: Site, rank: int) -> tuple[int, ...]:
     return tuple(s.positive_axis(a, rank) for a in s.ints_attr("axes", range(rank)))
 
 
 def _scaled(s: Site, x: Value, index: int) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
     known = s.known(index, "scales").ravel().tolist()
-    axes = _resized_axes(s, x)
+    axes = _resized_axes(s, len(x.shape))
     if len(known) != len(axes):
         raise InvalidModelError(f"{s.span}: {len(known)} scales for {len(axes)} dims")
     sizes, scales = list(x.shape), [1.0] * len(x.shape)
@@ -83,7 +106,7 @@ def _exact(scale: float | Ratio) -> float | None:
 
 def _sized(s: Site, x: Value) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
     wanted = s.ints(3, "sizes")
-    axes = _resized_axes(s, x)
+    axes = _resized_axes(s, len(x.shape))
     if len(wanted) != len(axes):
         raise InvalidModelError(f"{s.span}: {len(wanted)} sizes for {len(axes)} dims")
     policy = s.str_attr("keep_aspect_ratio_policy", "stretch")
