@@ -13,7 +13,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
 
 from pliant.frontend.onnx.load import opsets_of, plain_domain
-from pliant.frontend.onnx.site import Item
+from pliant.frontend.onnx.site import Item, ItemList
 from pliant.frontend.onnx.tensors import element_code
 
 
@@ -102,7 +102,10 @@ def resolved(node: NodeProto, outer: Mapping[str, AttributeProto]) -> dict[str, 
 
 def _type(item: Item | None) -> bytes:
     proto = TypeProto()
-    if item is not None:
+    if isinstance(item, ItemList):
+        tensor = proto.sequence_type.elem_type.tensor_type
+        tensor.elem_type = element_code(item.dtype)
+    elif item is not None:
         proto.tensor_type.elem_type = element_code(item.dtype)
         shape = proto.tensor_type.shape
         for d in item.shape:

@@ -23,6 +23,7 @@ from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.imported import ImportedModel
+from pliant.frontend.onnx.control import BlockedError, Items, RunGraph, branch, loop, scan
 from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
 from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
@@ -31,6 +32,7 @@ from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domai
 from pliant.frontend.onnx.problems import Problems
 from pliant.frontend.onnx.site import (
     Item,
+    ItemList,
     Lowering,
     Lowerings,
     NeedsValueError,
@@ -49,6 +51,8 @@ from pliant.loop.interpret import interpret as run_program
 from pliant.sym.expr import as_int
 
 _DEEPEST: Final = 32
+
+_CONTROL: Final = {"If": branch, "Loop": loop, "Scan": scan}
 
 _MOVES: Final = frozenset({
     "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze",
@@ -97,10 +101,6 @@ class Scope:
                 return scope.names[name]
             scope = scope.outer
         raise InvalidModelError(f"{name!r} is read, but nothing writes it")
-
-
-class _BlockedError(Exception):
-    """A node reads what could not be imported."""
 
 
 class Importer:
@@ -211,6 +211,8 @@ class Importer:
 
     def _result(self, item: Item | None) -> Value:
         assert item is not None
+        if isinstance(item, ItemList):
+            raise UnsupportedError(f"{self.model.name}: the result {item.name!r} is a sequence")
         if item.small:
             raise UnsupportedError(
                 f"{self.model.name}: the result {item.name!r} has elements of less than a byte"
@@ -230,7 +232,7 @@ class Importer:
             span = scope.origin or Span(self.model.name, 0, label)
             try:
                 results = self._node(node, span, used, scope)
-            except _BlockedError:
+            except BlockedError:
                 results = (None,) * len(node.output)
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
@@ -267,8 +269,10 @@ class Importer:
             self, node, opset, items, attributes, span, self._array,
             lambda s: self._expand(s, scope), used,
         )  # fmt: skip
-        if node.op_type == "If" and not domain:
-            return self._branch(site, scope)
+        control = _CONTROL.get(node.op_type) if not domain else None
+        if control is not None:
+            run: RunGraph = lambda graph, given: self._graph(graph, given, scope)  # noqa: E731
+            return self._lowered(site, lambda s: control(s, run))
         results: tuple[Item | None, ...] | None = fold(site)
         if results is None:
             lowering = self.lowerings.get((domain, node.op_type))
@@ -320,7 +324,7 @@ class Importer:
             return None
         found = scope.find(name)
         if found is None:
-            raise _BlockedError
+            raise BlockedError
         return found
 
     def _items(self, results: Results) -> tuple[Item | None, ...]:
@@ -358,14 +362,14 @@ class Importer:
             inner.find(o) if n else None for o, n in zip(body.outputs, node.output, strict=False)
         )
 
-    def _branch(self, site: Site, scope: Scope) -> tuple[Item | None, ...]:
-        taken = "then_branch" if bool(site.const(0, "condition").all()) else "else_branch"
-        graph = site.attributes[taken].g
+    def _graph(self, graph: GraphProto, given: Mapping[str, Item], scope: Scope) -> Items:
+        """The results of a graph inside a node, whose inputs are `given`."""
         inner = Scope(
             scope.opsets, outer=scope, attributes=scope.attributes, origin=scope.origin,
             depth=scope.depth,
         )  # fmt: skip
         self._initializers(graph, inner)
+        inner.names.update(given)
         names = [o.name for o in graph.output]
         self._nodes(graph.node, names, inner)
         return tuple(inner.find(n) for n in names)

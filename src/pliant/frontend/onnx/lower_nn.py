@@ -221,16 +221,7 @@ def lower_lp_pool(s: Site) -> Value:
     """The p-norm of each window."""
     x = s.x()
     (w, ceil), p = _pooling(s, x), s.int_attr("p", 2)
-    if not ceil and set(w.dilations) == {1}:
-        return s.call("lp_pool", x, kernel=w.kernel, strides=w.strides, pads=w.pads, p=p)
-    powers = s.call("pow", s.call("abs", x), s.scalar(p, x.dtype))
-    mean = s.call(
-        "avg_pool", powers, kernel=w.kernel, ceil_mode=ceil, count_include_pad=True, **w.moves()
-    )
-    if ceil:
-        raise s.unsupported("ceil_mode is not supported")
-    total = s.call("mul", mean, s.scalar(product(w.kernel).value, x.dtype))
-    return s.call("pow", total, s.scalar(1.0 / p, x.dtype))
+    return s.call("lp_pool", x, kernel=w.kernel, ceil_mode=ceil, p=p, **w.moves())
 
 
 def _spatial_axes(s: Site, x: Value) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from pliant.frontend.onnx.lower_recurrent import RECURRENT
 from pliant.frontend.onnx.lower_reduce import REDUCE
 from pliant.frontend.onnx.lower_resize import RESIZE
 from pliant.frontend.onnx.lower_sample import SAMPLE
+from pliant.frontend.onnx.lower_sequence import SEQUENCE
 from pliant.frontend.onnx.lower_shape import SHAPE
 from pliant.frontend.onnx.lower_signal import SIGNAL
 from pliant.frontend.onnx.site import Lowering
@@ -38,6 +39,7 @@ def joined(*families: tuple[str, Mapping[str, Lowering]]) -> dict[tuple[str, str
 ONNX_OPS: Final[Mapping[tuple[str, str], Lowering]] = joined(
     ("", MATH), ("", REDUCE), ("", SHAPE), ("", INDEX), ("", CREATE), ("", NN), ("", NORM),
     ("", RESIZE), ("", QUANT), ("", ATTENTION), ("", RECURRENT), ("", SAMPLE), ("", SIGNAL),
+    ("", SEQUENCE),
     ("com.microsoft", CONTRIB), ("com.microsoft", CONTRIB_QUANT),
     ("com.microsoft", CONTRIB_ATTENTION),
 )  # fmt: skip
