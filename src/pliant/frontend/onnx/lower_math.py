@@ -226,7 +226,8 @@ def lower_identity(s: Site) -> Item:
 
 def lower_dropout(s: Site) -> tuple[Value | Item, ...]:
     """Inference: the operand, and a mask that keeps everything."""
-    if s.opset >= 12 and s.has(2) and bool(s.const(2, "training mode").any()):
+    training = s.opset >= 12 and s.has(2) and bool(s.const(2, "training mode").any())
+    if training and (not s.has(1) or s.const(1, "ratio").any()):
         raise s.unsupported("training mode is not supported")
     x = s.item(0)
     mask = boolean if s.opset >= 10 else x.dtype

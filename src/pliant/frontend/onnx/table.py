@@ -10,6 +10,7 @@ from pliant.frontend.onnx.lower_contrib import CONTRIB
 from pliant.frontend.onnx.lower_contrib_attention import CONTRIB_ATTENTION
 from pliant.frontend.onnx.lower_contrib_quant import CONTRIB_QUANT
 from pliant.frontend.onnx.lower_create import CREATE
+from pliant.frontend.onnx.lower_data import DATA
 from pliant.frontend.onnx.lower_index import INDEX
 from pliant.frontend.onnx.lower_math import MATH
 from pliant.frontend.onnx.lower_nn import NN
@@ -39,7 +40,7 @@ def joined(*families: tuple[str, Mapping[str, Lowering]]) -> dict[tuple[str, str
 ONNX_OPS: Final[Mapping[tuple[str, str], Lowering]] = joined(
     ("", MATH), ("", REDUCE), ("", SHAPE), ("", INDEX), ("", CREATE), ("", NN), ("", NORM),
     ("", RESIZE), ("", QUANT), ("", ATTENTION), ("", RECURRENT), ("", SAMPLE), ("", SIGNAL),
-    ("", SEQUENCE),
+    ("", SEQUENCE), ("", DATA),
     ("com.microsoft", CONTRIB), ("com.microsoft", CONTRIB_QUANT),
     ("com.microsoft", CONTRIB_ATTENTION),
 )  # fmt: skip
