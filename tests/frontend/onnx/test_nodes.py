@@ -9,7 +9,7 @@ import pytest
 from tests.frontend.onnx.node_cases import PASS, REFUSED, cases, operator_of, run_case
 
 # How many tests of an operator may be refused: what the catalogue has no words for, training,
-# random numbers, results whose size depends on data, and operator sets older than 9.
+# random numbers, results whose size depends on data, and operator sets older than 7.
 REFUSED_BY_OPERATOR = {
     "And": 8, "BatchNormalization": 2, "Bernoulli": 3,
     "Dropout": 6, "ImageDecoder": 9, "LinearAttention": 14,

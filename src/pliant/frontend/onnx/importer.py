@@ -27,7 +27,7 @@ from pliant.frontend.onnx.control import BlockedError, Items, RunGraph, branch, 
 from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
 from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
-from pliant.frontend.onnx.live import live_nodes, pruned
+from pliant.frontend.onnx.live import live_nodes, pruned, read_in
 from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
 from pliant.frontend.onnx.problems import Problems
 from pliant.frontend.onnx.site import (
@@ -167,13 +167,17 @@ class Importer:
     # inputs and outputs
 
     def _initializers(self, graph: GraphProto, scope: Scope) -> None:
-        for tensor in graph.initializer:
-            item = self._constant(tensor.name, self._array(tensor))
+        needed = set(read_in(graph))
+        tensors = [(t.name, t) for t in graph.initializer]
+        for name, tensor in [*tensors, *((t.values.name, t) for t in graph.sparse_initializer)]:
+            try:
+                item = self._constant(name, self._array(tensor))
+            except UnsupportedError:
+                if name in needed:
+                    raise
+                continue  # of whatever type it is
             item.small = small_element(tensor)
-            scope.names[tensor.name] = item
-        for sparse in graph.sparse_initializer:
-            name = sparse.values.name
-            scope.names[name] = self._constant(name, self._array(sparse))
+            scope.names[name] = item
 
     def _array(self, tensor: TensorProto | SparseTensorProto) -> np.ndarray:
         try:

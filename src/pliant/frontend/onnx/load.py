@@ -16,7 +16,7 @@ from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.onnx.tensors import TensorFolder
 from pliant.frontend.select import not_a_model
 
-OLDEST_OPSET: Final = 9
+OLDEST_OPSET: Final = 7
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 
@@ -39,7 +39,7 @@ def load_model(source: Source | OnnxModel) -> OnnxModel:
     """Read and check a model.
 
     Raises InvalidModelError (damaged, no ONNX, external data missing or outside of the folder) and
-    UnsupportedError (operators that changed before set 9, a set newer than the installed `onnx`).
+    UnsupportedError (operators that changed before set 7, a set newer than the installed `onnx`).
     """
     match source:
         case OnnxModel():
@@ -120,7 +120,7 @@ def _check_model(model: OnnxModel) -> None:
 
 
 def _changed_operators(graph: GraphProto, version: int) -> list[str]:
-    """The standard operators of a graph that are not yet in `version` what they are in 9."""
+    """The standard operators of a graph that are not yet in `version` what they are in 7."""
     if version >= OLDEST_OPSET:
         return []
     found = {n.op_type: None for n in graph.node if not plain_domain(n.domain)}

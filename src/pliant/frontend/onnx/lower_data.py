@@ -23,6 +23,8 @@ def lower_by_value(s: Site) -> tuple[Item | None, ...]:
     """The results for constants."""
     what = f"operands, which say how large the result of {s.op} is"
     arrays = [s.const(k, what) if s.has(k) else None for k in range(len(s.items))]
+    if s.op == "NonMaxSuppression":  # the evaluator knows its numbers as vectors only
+        arrays = [None if a is None else np.atleast_1d(a) for a in arrays]
     node = NodeProto()
     node.CopyFrom(s.node)
     del node.attribute[:]

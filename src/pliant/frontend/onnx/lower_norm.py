@@ -17,6 +17,8 @@ def lower_batch_norm(s: Site) -> Value:
     training = bool(s.int_attr("training_mode", 0)) if s.opset >= 14 else len(s.node.output) > 1
     if training:
         raise s.unsupported("training mode is not supported")
+    if s.opset < 9 and not s.int_attr("spatial", 1):
+        raise s.unsupported("statistics of each pixel (spatial = 0) are not supported")
     x, scale, bias, mean, var = (s.x(k) for k in range(5))
     wide = mean.dtype if mean.dtype.bits > x.dtype.bits else x.dtype
     cast = [s.cast(v, wide) for v in (x, scale, bias, mean, var)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -38,9 +38,10 @@ def lower_resize(s: Site) -> Value:
 
 
 def lower_upsample(s: Site) -> Value:
-    """The older form."""
+    """The older form; before opset 9 the scales are an attribute."""
     x = s.x()
-    return _resize(s, x, *_scaled(s, x, 1), "asymmetric", "floor")
+    given = s.floats_attr("scales", None) if s.opset < 9 else None
+    return _resize(s, x, *_scaled(s, x, 1, given), "asymmetric", "floor")
 
 
 def _resize(
@@ -86,8 +87,11 @@ def _resized_axes(s: Site, rank: int) -> tuple[int, ...]:
     return tuple(s.positive_axis(a, rank) for a in s.ints_attr("axes", range(rank)))
 
 
-def _scaled(s: Site, x: Value, index: int) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
-    known = s.known(index, "scales").ravel().tolist()
+def _scaled(
+    s: Site, x: Value, index: int, numbers: Sequence[float] | None = None
+) -> tuple[tuple[Int, ...], tuple[float | None, ...]]:
+    """Sizes and scales from operand `index`, or of these numbers."""
+    known = s.known(index, "scales").ravel().tolist() if numbers is None else list(numbers)
     axes = _resized_axes(s, len(x.shape))
     if len(known) != len(axes):
         raise InvalidModelError(f"{s.span}: {len(known)} scales for {len(axes)} dims")

@@ -216,7 +216,7 @@ class Site:
         """A list of integers."""
         return tuple(int(v) for v in self._attr(name, AttributeProto.INTS, "ints", default))
 
-    def floats_attr(self, name: str, default: Sequence[float]) -> tuple[float, ...]:
+    def floats_attr(self, name: str, default: Sequence[float] | None) -> tuple[float, ...]:
         """A list of floats: the decimal numbers that were meant."""
         values = self._attr(name, AttributeProto.FLOATS, "floats", default)
         return tuple(float(str(np.float32(v))) for v in values)
