@@ -104,6 +104,8 @@ def lower_dft(s: Site) -> Value:
     """Along one axis; of half the bins of a real signal if asked, or back from these."""
     x = s.x(0)
     rank = len(x.shape)
+    if rank > 1 and not x.shape[-1].is_const:
+        raise s.unsupported("whether its operand is complex must be known")
     if rank < 2 or x.shape[-1] not in (1, 2):
         raise InvalidModelError(f"{s.span}: the last dim of the operand is 1 or 2, not {x.shape}")
     axis = _axis(s, rank)
