@@ -197,3 +197,35 @@ def test_a_table_gathered_along_its_packed_dim_is_an_error() -> None:
     )  # fmt: skip
     with pytest.raises(PliantError, match="bytes of several elements"):
         import_onnx(case.model, OPERATORS)
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_recurrent_weights_of_bytes(each: bool, ways: int) -> None:
+    """ONNX Runtime rounds the states to bytes, too."""
+    steps, batch, width, inner = 5, 3, 8, 6
+    scale = (ways, 4 * inner) if each else (ways,)
+    operands = [
+        floats(steps, batch, width), data(ways, width, 4 * inner), data(ways, inner, 4 * inner),
+        floats(ways, 8 * inner), None, None, None, None,
+    ]  # fmt: skip
+    for _ in range(2):
+        operands += [np.abs(floats(*scale)) * 0.002 + 0.001, np.full(scale, 128, np.uint8)]
+    case = node(
+        "DynamicQuantizeLSTM", operands, weights=[1, 2, 3, 8, 9, 10, 11], outputs=3,
+        hidden_size=inner, direction="bidirectional" if ways == 2 else "forward",
+    )  # fmt: skip
+    check(case, by_runtime(case), atol=0.03)
+
+
+def test_embeddings_of_bytes() -> None:
+    words, segments = np.int32([[1, 0, 6], [2, 2, 3]]), np.int32([[0, 1, 1], [0, 0, 1]])
+    tables = [data(7, 8), data(5, 8), data(2, 8), data(8), data(8)]
+    scales = [np.asarray(0.01 * (k + 1), np.float32) for k in range(5)]
+    zeros = [np.asarray(120 + k, np.uint8) for k in range(5)]
+    mask = np.int32([[1, 1, 0], [1, 1, 1]])
+    case = node(
+        "QEmbedLayerNormalization", [words, segments, *tables, mask, *scales, *zeros],
+        weights=[*range(2, 7), *range(8, 18)], outputs=2,
+    )  # fmt: skip
+    check(case, by_runtime(case), rtol=1e-4, atol=1e-4)

@@ -80,3 +80,27 @@ def test_a_part_of_the_wrong_rank() -> None:
     )  # fmt: skip
     with pytest.raises(InvalidModelError, match="2 bounds of a part of 4 dims"):
         import_onnx(case.model, OPERATORS)
+
+
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0")
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("extents", [(3, 4), (1, 1), (5, 1), (3, 4, 2)])
+def test_grids_of_affine_maps(corners: int, extents: tuple[int, ...]) -> None:
+    """Of a batch of one and of several, by one compilation."""
+    names = ", ".join(f"s{k}" for k in range(len(extents)))
+    count = len(extents)
+    f = pliant.compile(
+        parsed(
+            f"g (float[n, c, {names}] x, float[n, {count}, {count + 1}] t) => (y) "
+            f"{{ s = Shape(x) y = AffineGrid<align_corners = {corners}>(t, s) }}",
+            20,
+        )
+    )
+    for n in (1, 3):
+        theta = floats(n, count, count + 1)
+        if corners and 1 in extents:  # torch has changed its mind since
+            theta[..., :-1] = 0
+        want = torch.nn.functional.affine_grid(
+            torch.tensor(theta), [n, 2, *extents], align_corners=bool(corners)
+        )
+        np.testing.assert_allclose(f(floats(n, 2, *extents), theta), want, rtol=1e-4, atol=1e-5)

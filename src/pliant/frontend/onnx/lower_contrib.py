@@ -117,15 +117,36 @@ def lower_nhwc_conv(s: Site) -> Value:
 def lower_embed_layer_norm(s: Site) -> tuple[Value | None, ...]:
     """The sum of the rows for words, places and segments, normalised; how many keys the mask has;
     the sum itself."""
-    words = s.x(0)
-    total = s.call("gather", s.x(2), words, axis=0)
-    length = words.shape[1]
-    at = s.x(8) if s.has(8) else s.call("iota", size=length, start=0, step=1, dtype=i64)
-    total = s.call("add", total, s.call("gather", s.x(3), at, axis=0))
-    if s.has(1) and s.has(4):
-        total = s.call("add", total, s.call("gather", s.x(4), s.x(1), axis=0))
+    tables = tuple(s.opt(k) for k in (2, 3, 4, 5, 6))
+    return _embedded(s, tables, at=s.opt(8))
+
+
+def lower_quantized_embed_layer_norm(s: Site) -> tuple[Value | None, ...]:
+    """The same of tables of bytes, each with a scale and a zero point."""
+    tables = tuple(_dequantized(s, 2 + k, 8 + k, 13 + k) for k in range(5))
+    return _embedded(s, tables, at=None)
+
+
+def _dequantized(s: Site, index: int, scale: int, zero: int) -> Value | None:
+    if not s.has(index):
+        return None
+    numbers = [s.reshape(s.x(k), ()) for k in (scale, zero)]
+    return s.call("dequantize_linear", s.x(index), *numbers, axis=0)
+
+
+def _embedded(
+    s: Site, tables: tuple[Value | None, ...], at: Value | None
+) -> tuple[Value | None, ...]:
+    """Of tables of words, places, segments, and the norm's scale and bias."""
+    words, (of_words, of_places, of_segments, scale, bias) = s.x(0), tables
+    total = s.call("gather", of_words, words, axis=0)
+    if at is None:
+        at = s.call("iota", size=words.shape[1], start=0, step=1, dtype=i64)
+    total = s.call("add", total, s.call("gather", of_places, at, axis=0))
+    if s.has(1) and of_segments is not None:
+        total = s.call("add", total, s.call("gather", of_segments, s.x(1), axis=0))
     eps = s.float_attr("epsilon", 1e-12)
-    y = s.call("layer_norm", total, s.x(5), s.x(6), axes_from=2, eps=eps)
+    y = s.call("layer_norm", total, scale, bias, axes_from=2, eps=eps)
     if s.has(7):
         kept = s.call("eq", s.x(7), s.scalar(1, s.item(7).dtype))
         count = s.call("sum", s.cast(kept, i32), axes=(1,), keepdims=False)
@@ -217,6 +238,7 @@ CONTRIB: Final[Mapping[str, Lowering]] = {
     "Gelu": lower_gelu,
     "GroupNorm": lower_group_norm,
     "NhwcConv": lower_nhwc_conv,
+    "QEmbedLayerNormalization": lower_quantized_embed_layer_norm,
     "QuickGelu": lower_quick_gelu,
     "SimplifiedLayerNormalization": lower_simplified_norm,
     "SkipGroupNorm": lower_skip_group_norm,

@@ -8,7 +8,10 @@ Weights stay as they are packed: unpacking them is part of what is computed once
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
+
+from onnx import NodeProto
 
 from pliant.base.dtypes import f32, u8
 from pliant.base.errors import InvalidModelError
@@ -21,7 +24,8 @@ from pliant.frontend.onnx.lower_quant import (
     lower_quantize,
     zero_or_scale,
 )
-from pliant.frontend.onnx.site import Lowering, Site, product
+from pliant.frontend.onnx.lower_recurrent import lower_recurrent
+from pliant.frontend.onnx.site import Item, Lowering, Results, Site, product
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv
 
@@ -247,8 +251,32 @@ def lower_qgemm(s: Site) -> Value:
     return _bytes(s, real, 7, a if zero is None else zero)
 
 
+def lower_dynamic_quantize_lstm(s: Site) -> Results:
+    """An LSTM whose weights are bytes, [directions, inputs, gates]. They are made real; what the
+    states are is not rounded to bytes in every step."""
+    weights = []
+    for index, scale in ((1, 8), (2, 10)):
+        real = _weights(s, s.x(index), s.x(scale), s.opt(scale + 1))
+        turned = s.call("transpose", real, perm=(0, 2, 1))
+        weights.append(Item(turned.dtype, turned.shape, turned))
+    node = NodeProto()
+    node.CopyFrom(s.node)
+    node.op_type = "LSTM"
+    return lower_recurrent(replace(s, node=node, items=(s.item(0), *weights, *s.items[3:8])))
+
+
+def _weights(s: Site, w: Value, scale: Value, zero: Value | None) -> Value:
+    """A scale for each direction, or for each of its gates too."""
+    last = scale.shape[1] if len(scale.shape) == 2 else as_int(1)
+    shape = (w.shape[0], as_int(1), last)
+    return dequantized(
+        s, w, s.reshape(scale, shape), None if zero is None else s.reshape(zero, shape)
+    )
+
+
 CONTRIB_QUANT: Final[Mapping[str, Lowering]] = {
     "DequantizeLinear": lower_dequantize,
+    "DynamicQuantizeLSTM": lower_dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": lower_dynamic_quantize_matmul,
     "GatherBlockQuantized": lower_gather_block_quantized,
     "MatMulIntegerToFloat": lower_matmul_integer_to_float,

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import DType, f32, i64
 from pliant.base.errors import InvalidModelError
+from pliant.frontend.onnx.heads import part
 from pliant.frontend.onnx.site import Lowering, Site
 from pliant.frontend.onnx.symbolic import Ratio, ratio_of
 from pliant.graph.function import Value
@@ -130,6 +131,43 @@ def _sized(s: Site, x: Value) -> tuple[tuple[Int, ...], tuple[float | None, ...]
     return tuple(sizes), tuple(scales)
 
 
+def lower_affine_grid(s: Site) -> Value:
+    """Where an affine map takes the middles of an image's elements, or its corners: [N, …, k] for
+    theta [N, k, k + 1]. The last dim comes first among coordinates."""
+    theta, (_, _, *extents) = s.x(0), s.ints(1, "size")
+    count = len(extents)
+    if count not in (2, 3) or len(theta.shape) != 3:
+        raise InvalidModelError(f"{s.span}: a grid of {count} spatial dims")
+    s.builder.equal(theta.shape[0], s.ints(1, "size")[0], f"{s.span}: the batch size")
+    corners = bool(s.int_attr("align_corners", 0))
+    total: Value | None = None
+    for k in range(count + 1):
+        factor = part(s, theta, 2, k, k + 1)  # [N, coordinates, 1]
+        ones = (as_int(1),) * count
+        term = s.reshape(factor, (theta.shape[0], *ones, theta.shape[1]))
+        if k < count:
+            d = count - 1 - k
+            at = _middles(s, extents[d], theta.dtype, corners)
+            along = tuple(extents[d] if e == d else as_int(1) for e in range(count))
+            term = s.call("mul", term, s.reshape(at, (as_int(1), *along, as_int(1))))
+        total = term if total is None else s.call("add", total, term)
+    assert total is not None
+    return total
+
+
+def _middles(s: Site, size: Int, dtype: DType, corners: bool) -> Value:
+    """Of so many elements of [-1, 1], or as many points from one end to the other; 0 if one."""
+    at = s.cast(s.call("iota", size=size, start=0, step=1, dtype=i64), dtype)
+    two = s.scalar(2.0, dtype)
+    if corners:
+        last = s.size(size - 1, dtype)
+        step = s.call("div", two, s.call("max", last, s.scalar(1.0, dtype)))
+        first = s.call("min", last, s.scalar(1.0, dtype))  # 0 of one element
+        return s.call("sub", s.call("mul", at, step), first)
+    middle = s.call("add", s.call("mul", at, two), s.scalar(1.0, dtype))
+    return s.call("sub", s.call("div", middle, s.size(size, dtype)), s.scalar(1.0, dtype))
+
+
 def lower_grid_sample(s: Site) -> Value:
     """Values at positions in [-1, 1]."""
     mode = s.str_attr("mode", "linear")
@@ -141,6 +179,7 @@ def lower_grid_sample(s: Site) -> Value:
 
 
 RESIZE: Final[Mapping[str, Lowering]] = {
+    "AffineGrid": lower_affine_grid,
     "GridSample": lower_grid_sample,
     "Resize": lower_resize,
     "Upsample": lower_upsample,
