@@ -245,6 +245,7 @@ def _smoothed(
 ) -> Tensor:  # fmt: skip
     """One dimension resampled by a kernel that is as wide as the result's elements lie apart."""
     up, down = axis.ratio()
+    down = maximum(down, 1)  # a size is computed with it, even of no elements
     reach = ceildiv(radius * maximum(up, down), down)
     count = 2 * reach
     dtype = x.dtype

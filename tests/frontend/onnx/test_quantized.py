@@ -125,8 +125,18 @@ def test_results_of_less_than_a_byte_saturate(name: str) -> None:
     np.testing.assert_array_equal(run(import_onnx(model, OPERATORS), [x])[0], want)
     model.graph.node.pop()
     model.graph.output[0].name = "q"
-    with pytest.raises(UnsupportedError, match="'q' has elements of less than a byte"):
+    with pytest.raises(UnsupportedError, match="'q' has elements of a type that there is"):
         import_onnx(model, OPERATORS)
+
+
+def test_what_there_is_only_for_constants() -> None:
+    zero = numpy_helper.from_array(np.zeros(1, ml_dtypes.float8_e4m3fn))
+    case = one_node("QuantizeLinear", [floats(3), np.float32([1]), zero], weights=[1])
+    with pytest.raises(UnsupportedError, match="results of 8-bit floats"):
+        import_onnx(case.model, OPERATORS)
+    zero = numpy_helper.from_array(np.zeros(1, ml_dtypes.int4))
+    with pytest.raises(UnsupportedError, match="less than a byte"):
+        import_onnx(one_node("CastLike", [floats(3), zero]).model, OPERATORS)
 
 
 def test_a_damaged_weight_of_less_than_a_byte() -> None:

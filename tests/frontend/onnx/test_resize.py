@@ -57,6 +57,7 @@ def test_any_size_without_aliases() -> None:
             torch.tensor(x), (p, q), mode="bilinear", antialias=True
         )
         np.testing.assert_allclose(f(x, floats(p, q)), want.numpy(), rtol=1e-4, atol=1e-4)
+    assert f(floats(1, 2, 5, 5), floats(0, 3)).shape == (1, 2, 0, 3)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

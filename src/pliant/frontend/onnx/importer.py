@@ -219,7 +219,8 @@ class Importer:
             raise UnsupportedError(f"{self.model.name}: the result {item.name!r} is a sequence")
         if item.small:
             raise UnsupportedError(
-                f"{self.model.name}: the result {item.name!r} has elements of less than a byte"
+                f"{self.model.name}: the result {item.name!r} has elements of a type that there is "
+                "only for constants"
             )
         value = self.tensor(item)
         if item.known is not None or item.inputs == frozenset({item.name}):
@@ -293,6 +294,8 @@ class Importer:
                 item.inputs = inputs
                 if node.op_type in _MOVES and items and items[0] is not None:
                     item.small = items[0].small
+                elif node.op_type == "ConstantOfShape" and "value" in attributes:
+                    item.small = small_element(attributes["value"].t)
         return results
 
     def _lowered(self, site: Site, lowering: Lowering) -> tuple[Item | None, ...]:

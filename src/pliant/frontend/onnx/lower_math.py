@@ -164,6 +164,8 @@ def lower_cast(s: Site) -> Value | Item:
 
 def lower_cast_like(s: Site) -> Value | Item:
     """To the type of the other operand."""
+    if s.item(1).small:
+        raise s.unsupported("casts to integers of less than a byte and to small floats")
     return _cast(s, s.x(), s.item(1).dtype)
 
 

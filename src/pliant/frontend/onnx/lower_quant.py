@@ -21,6 +21,8 @@ def lower_quantize(s: Site) -> Value | Item:
     wanted = s.int_attr("output_dtype", 0) if s.opset >= 21 else 0
     if wanted in SMALL_INTS:
         small = wanted
+    if small and small not in SMALL_INTS:
+        raise s.unsupported("results of 8-bit floats are not supported")
     if zero is not None:
         to = zero.dtype
     elif small:

@@ -28,8 +28,8 @@ class Item:
     """What an ONNX value name stands for: a graph value, known elements, or both.
 
     `value` is made when a lowering first needs the tensor. `inputs` are the model's inputs that the
-    elements depend on. `small` is ONNX's element type where that is an integer of less than a byte:
-    each is a byte here.
+    elements depend on. `small` is ONNX's element type where that is an integer of less than a byte,
+    which is a byte here, or a float of a byte or less, which is f32.
     """
 
     dtype: DType

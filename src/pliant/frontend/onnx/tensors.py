@@ -113,9 +113,9 @@ def stored_type(code: int, what: str) -> tuple[DType, int]:
 
 
 def small_element(tensor: TensorProto | SparseTensorProto) -> int:
-    """The element type of a tensor where it is one of less than a byte, else 0."""
+    """The element type of a tensor where it is kept as another one here, else 0."""
     code = tensor.data_type if isinstance(tensor, TensorProto) else 0
-    return code if code in SMALL_INTS else 0
+    return code if code in SMALL_INTS or code in SMALL_FLOATS else 0
 
 
 def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
