@@ -86,7 +86,8 @@ def _markdown(table: dict[str, Counter[str]], out_of_scope: Counter[str]) -> str
     fused = sorted(op for domain, op in ONNX_OPS if domain == "com.microsoft")
     lines += [
         "",
-        f"Operators of com.microsoft, which are compared with ONNX Runtime: {', '.join(fused)}.",
+        "Operators of com.microsoft, which are compared with ONNX Runtime or with what they were "
+        f"fused of: {', '.join(fused)}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -96,6 +96,9 @@ def test_what_must_be_known_of_a_transform() -> None:
     case = one_node("STFT", [floats(1, 8, 1), np.int64(2), floats(4)], weights=[1], known=[(0, 2)])
     with pytest.raises(UnsupportedError, match="the frame length and whether"):
         import_onnx(case.model, OPERATORS)
+    case = one_node("DFT", [floats(1, 8, 1), np.int64(1 << 40)], weights=[1], known=[(0, 2)])
+    with pytest.raises(UnsupportedError, match="is too large"):
+        import_onnx(case.model, OPERATORS)
     case = one_node("DFT", [floats(1, 8, 3)], known=[(0, 2)])
     with pytest.raises(InvalidModelError, match="is 1 or 2"):
         import_onnx(case.model, OPERATORS)

@@ -100,6 +100,18 @@ def resolved(node: NodeProto, outer: Mapping[str, AttributeProto]) -> dict[str, 
     return out
 
 
+def without(node: NodeProto, absent: set[str]) -> NodeProto:
+    """The node with operands that the caller left out removed."""
+    if not any(name in absent for name in node.input):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for k, name in enumerate(copy.input):
+        if name in absent:
+            copy.input[k] = ""
+    return copy
+
+
 def _type(item: Item | None) -> bytes:
     proto = TypeProto()
     if isinstance(item, ItemList):

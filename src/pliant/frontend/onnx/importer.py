@@ -12,24 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.onnx.control import BlockedError, Items, RunGraph, branch, loop, scan
-from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
+from pliant.frontend.onnx.expand import (
+    Body,
+    local_body,
+    local_functions,
+    resolved,
+    standard_body,
+    without,
+)
 from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
 from pliant.frontend.onnx.live import live_nodes, pruned, read_in
 from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
 from pliant.frontend.onnx.problems import Problems
+from pliant.frontend.onnx.scope import Scope
 from pliant.frontend.onnx.site import (
     Item,
     ItemList,
@@ -81,26 +89,6 @@ def import_onnx(
     _check_names(model, {**shapes, **fixed})
     importer = Importer(model, Builder(name, operators), lowerings)
     return importer.run(dims or {}, shapes, fixed)
-
-
-@dataclass
-class Scope:
-    """The values of one graph or function body, by name; None: it could not be imported."""
-
-    opsets: Mapping[str, int]
-    names: dict[str, Item | None] = field(default_factory=dict)
-    outer: Scope | None = None
-    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
-    origin: Span | None = None
-    depth: int = 0
-
-    def find(self, name: str) -> Item | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        raise InvalidModelError(f"{name!r} is read, but nothing writes it")
 
 
 class Importer:
@@ -276,8 +264,7 @@ class Importer:
         )  # fmt: skip
         control = _CONTROL.get(node.op_type) if not domain else None
         if control is not None:
-            run: RunGraph = lambda graph, given: self._graph(graph, given, scope)  # noqa: E731
-            return self._lowered(site, lambda s: control(s, run))
+            return self._lowered(site, lambda s: control(s, self._graphs(scope)))
         results: tuple[Item | None, ...] | None = fold(site)
         if results is None:
             lowering = self.lowerings.get((domain, node.op_type))
@@ -363,35 +350,30 @@ class Importer:
             else:
                 inner.names[name] = item
         wanted = [o for o, n in zip(body.outputs, node.output, strict=False) if n]
-        nodes = [_without(n, absent) for n in body.nodes]
+        nodes = [without(n, absent) for n in body.nodes]
         self._nodes(nodes, wanted, inner)
         return tuple(
             inner.find(o) if n else None for o, n in zip(body.outputs, node.output, strict=False)
         )
 
-    def _graph(self, graph: GraphProto, given: Mapping[str, Item], scope: Scope) -> Items:
-        """The results of a graph inside a node, whose inputs are `given`."""
-        inner = Scope(
-            scope.opsets, outer=scope, attributes=scope.attributes, origin=scope.origin,
-            depth=scope.depth,
-        )  # fmt: skip
-        self._initializers(graph, inner)
-        inner.names.update(given)
-        names = [o.name for o in graph.output]
-        self._nodes(graph.node, names, inner)
-        return tuple(inner.find(n) for n in names)
+    def _graphs(self, scope: Scope) -> RunGraph:
+        """What imports the graphs of a node, with values for their inputs. The constants of a graph
+        are made once, however often it is imported."""
+        made: list[tuple[GraphProto, Scope]] = []
 
+        def run(graph: GraphProto, given: Mapping[str, Item]) -> Items:
+            outer = next((s for g, s in made if g is graph), None)
+            if outer is None:
+                outer = scope.inside()
+                self._initializers(graph, outer)
+                made.append((graph, outer))
+            inner = outer.inside()
+            inner.names.update(given)
+            names = [o.name for o in graph.output]
+            self._nodes(graph.node, names, inner)
+            return tuple(inner.find(n) for n in names)
 
-def _without(node: NodeProto, absent: set[str]) -> NodeProto:
-    """The node with operands that the caller left out removed."""
-    if not any(name in absent for name in node.input):
-        return node
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    for k, name in enumerate(copy.input):
-        if name in absent:
-            copy.input[k] = ""
-    return copy
+        return run
 
 
 def _check_names(model: OnnxModel, given: Mapping[str, object]) -> None:

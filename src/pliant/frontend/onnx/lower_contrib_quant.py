@@ -95,41 +95,39 @@ def _first(s: Site, x: Value, count: IntLike) -> Value:
 
 
 def lower_gather_block_quantized(s: Site) -> Value:
-    """Slices of a quantised tensor along an axis, dequantised."""
-    data, at, scale = s.x(0), s.x(1), s.x(2)
+    """Slices of a quantised tensor along an axis, dequantised. Of bytes that hold several elements
+    the slices are unpacked, not the tensor."""
+    data, at, scale, zero = s.x(0), s.x(1), s.x(2), s.opt(3)
     rank, bits = len(data.shape), s.int_attr("bits", 4)
     gathered = s.axis("gather_axis", 0, rank=rank)
     along = s.axis("quantize_axis", 1, rank=rank)
+    block = s.int_attr("block_size", 128)
     packed = data.dtype is u8 and not s.item(0).small
-    if packed and bits != 8 and along == gathered:
-        raise InvalidModelError(f"{s.span}: bytes of several elements are gathered along them")
-    zero = s.opt(3)
+    if packed and gathered in (along, rank - 1):
+        raise InvalidModelError(f"{s.span}: it gathers bytes along the axis of blocks or of bits")
+    if along == gathered:
+        full = _by_blocks(s, data, scale, zero, along, block)
+        return s.call("gather", full, at, axis=gathered)
+    data, scale = (s.call("gather", t, at, axis=gathered) for t in (data, scale))
+    if zero is not None:
+        zero = s.call("gather", zero, at, axis=gathered)
+    axis = along + (len(at.shape) - 1 if along > gathered else 0)
     if packed:
-        wide = data.shape[-1] * (8 // bits)
+        data = _unpacked(s, data, bits, data.shape[-1] * (8 // bits))
         if zero is None:
             zero = s.scalar(1 << bits - 1, u8)
         else:
             zero = _unpacked(s, zero, bits, scale.shape[-1])
-        data = _unpacked(s, data, bits, wide)
-    block = s.int_attr("block_size", 128)
-    if along == gathered:
-        full = dequantized(
-            s, data, by_blocks(s, scale, along, block, data.shape),
-            None if zero is None else _spread(s, zero, along, block, data.shape),
-        )  # fmt: skip
-        return s.call("gather", full, at, axis=gathered)
-    picked, scale = (s.call("gather", t, at, axis=gathered) for t in (data, scale))
-    axis = along + (len(at.shape) - 1 if along > gathered else 0)
+    return _by_blocks(s, data, scale, zero, axis, block)
+
+
+def _by_blocks(
+    s: Site, data: Value, scale: Value, zero: Value | None, axis: int, block: int
+) -> Value:
+    """With a scale, and a zero point, for each block along an axis."""
     if zero is not None and zero.shape:
-        zero = s.call("gather", zero, at, axis=gathered)
-    return dequantized(
-        s, picked, by_blocks(s, scale, axis, block, picked.shape),
-        None if zero is None else _spread(s, zero, axis, block, picked.shape),
-    )  # fmt: skip
-
-
-def _spread(s: Site, zero: Value, axis: int, block: int, shape: tuple[Int, ...]) -> Value:
-    return by_blocks(s, zero, axis, block, shape) if zero.shape else zero
+        zero = by_blocks(s, zero, axis, block, data.shape)
+    return dequantized(s, data, by_blocks(s, scale, axis, block, data.shape), zero)
 
 
 def lower_dynamic_quantize_matmul(s: Site) -> Value:

@@ -14,6 +14,7 @@ from onnx import NodeProto, ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from pliant.base.dtypes import from_numpy
+from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.graph.function import Value
 from pliant.sym.expr import as_int
@@ -37,8 +38,11 @@ def lower_by_value(s: Site) -> tuple[Item | None, ...]:
     outputs = [ValueInfoProto(name=n) for n in node.output if n]
     graph = helper.make_graph([node], "g", infos, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", s.opset)])
-    with np.errstate(all="ignore"):
-        found = iter(ReferenceEvaluator(model).run(None, given))
+    try:
+        with np.errstate(all="ignore"):
+            found = iter(ReferenceEvaluator(model).run(None, given))
+    except Exception as error:
+        raise InvalidModelError(f"{s.span}: it cannot be computed ({error})") from error
     return tuple(_item(np.asarray(next(found))) if n else None for n in node.output)
 
 

@@ -104,6 +104,8 @@ def by_blocks(s: Site, t: Value, axis: int, block: int, shape: Sequence[Int]) ->
     of `shape` there; the last block may be a part of one."""
     if block < 1:
         raise InvalidModelError(f"{s.span}: blocks of {block}")
+    if shape[axis].is_const:
+        block = min(block, max(shape[axis].value, 1))
     count = t.shape[axis]
     message = f"{s.span}: dim {axis} of a scale or zero point has not one for each block"
     s.builder.equal(count, ceildiv(shape[axis], as_int(block)), message)

@@ -23,6 +23,9 @@ from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
 
+MOST_ELEMENTS: Final = 1 << 26
+"""Of a matrix that is made while importing: transforms of 8192."""
+
 _AXIS_IS_AN_OPERAND: Final = 20
 
 
@@ -40,6 +43,7 @@ class Transform:
         """[length*parts, bins*parts of a bin]."""
         rows, columns = self._given, self.bins
         if rows.is_const and columns.is_const and self.length.is_const:
+            _check_size(s, rows.value * columns.value)
             turns = np.outer(np.arange(rows.value), np.arange(columns.value)) % self.length.value
             angles = 2 * math.pi / max(self.length.value, 1) * turns
             whole = self._blocks(np.cos(angles), np.sin(angles))
@@ -98,6 +102,11 @@ class Transform:
         flat = s.reshape(x, (*x.shape[:-2], self._given * self.parts))
         y = s.call("matmul", flat, self.matrix(s, x.dtype))
         return s.reshape(y, (*x.shape[:-2], self.bins, wide))
+
+
+def _check_size(s: Site, elements: int) -> None:
+    if elements > MOST_ELEMENTS:
+        raise s.unsupported(f"a matrix of {elements} elements for it is too large")
 
 
 def lower_dft(s: Site) -> Value:
@@ -178,6 +187,7 @@ def lower_mel(s: Site) -> Value:
         )
     )
     bins = length // 2 + 1
+    _check_size(s, bins * mels)
     edge = [2595 * np.log1p(f / 700) / np.log(10) for f in (low, high)]
     steps = np.arange(mels + 2) * ((edge[1] - edge[0]) / (mels + 2)) + edge[0]
     hertz = 700 * np.expm1(steps / 2595 * np.log(10))
