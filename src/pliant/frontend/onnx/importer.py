@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import onnx
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from pliant.base.dtypes import from_numpy, i64
@@ -35,7 +34,7 @@ from pliant.frontend.onnx.expand import (
 from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
 from pliant.frontend.onnx.live import live_nodes, pruned, read_in
-from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
+from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain, schema_of
 from pliant.frontend.onnx.problems import Problems
 from pliant.frontend.onnx.scope import Scope
 from pliant.frontend.onnx.site import (
@@ -385,9 +384,8 @@ def _check_names(model: OnnxModel, given: Mapping[str, object]) -> None:
 
 
 def _check_arity(node: NodeProto, opset: int, span: Span) -> None:
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op_type, opset, node.domain)
+    if schema is None:
         return
     given = len(node.input)
     if not schema.min_input <= given <= schema.max_input:

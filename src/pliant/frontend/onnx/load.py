@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -131,9 +131,15 @@ def _changed_operators(graph: GraphProto, version: int) -> list[str]:
 
 def _since(op: str, version: int) -> int | None:
     """The operator set that defines an operator for `version`."""
+    schema = schema_of(op, version, "")
+    return None if schema is None else int(schema.since_version)
+
+
+def schema_of(op: str, version: int, domain: str) -> Any:
+    """What ONNX says of an operator; None where it does not know it."""
     try:
-        return int(onnx.defs.get_schema(op, version, "").since_version)
-    except onnx.defs.SchemaError:
+        return onnx.defs.get_schema(op, version, domain)
+    except (onnx.defs.SchemaError, TypeError):  # no such operator, no such number
         return None
 
 

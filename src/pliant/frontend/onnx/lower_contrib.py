@@ -117,28 +117,28 @@ def lower_nhwc_conv(s: Site) -> Value:
 def lower_embed_layer_norm(s: Site) -> tuple[Value | None, ...]:
     """The sum of the rows for words, places and segments, normalised; how many keys the mask has;
     the sum itself."""
-    tables = tuple(s.opt(k) for k in (2, 3, 4, 5, 6))
-    return _embedded(s, tables, at=s.opt(8))
+    return _embedded(s, s.x(2), s.x(3), s.opt(4), s.x(5), s.x(6), at=s.opt(8))
 
 
 def lower_quantized_embed_layer_norm(s: Site) -> tuple[Value | None, ...]:
     """The same of tables of bytes, each with a scale and a zero point."""
-    tables = tuple(_dequantized(s, 2 + k, 8 + k, 13 + k) for k in range(5))
-    return _embedded(s, tables, at=None)
+    words, places, scale, bias = (_dequantized(s, k) for k in (0, 1, 3, 4))
+    segments = _dequantized(s, 2) if s.has(4) else None
+    return _embedded(s, words, places, segments, scale, bias, at=None)
 
 
-def _dequantized(s: Site, index: int, scale: int, zero: int) -> Value | None:
-    if not s.has(index):
-        return None
-    numbers = [s.reshape(s.x(k), ()) for k in (scale, zero)]
-    return s.call("dequantize_linear", s.x(index), *numbers, axis=0)
+def _dequantized(s: Site, k: int) -> Value:
+    """Table k with its scale and zero point."""
+    numbers = [s.reshape(s.x(first + k), ()) for first in (8, 13)]
+    return s.call("dequantize_linear", s.x(2 + k), *numbers, axis=0)
 
 
 def _embedded(
-    s: Site, tables: tuple[Value | None, ...], at: Value | None
-) -> tuple[Value | None, ...]:
+    s: Site, of_words: Value, of_places: Value, of_segments: Value | None, scale: Value,
+    bias: Value, *, at: Value | None,
+) -> tuple[Value | None, ...]:  # fmt: skip
     """Of tables of words, places, segments, and the norm's scale and bias."""
-    words, (of_words, of_places, of_segments, scale, bias) = s.x(0), tables
+    words = s.x(0)
     total = s.call("gather", of_words, words, axis=0)
     if at is None:
         at = s.call("iota", size=words.shape[1], start=0, step=1, dtype=i64)

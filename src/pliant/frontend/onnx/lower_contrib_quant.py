@@ -162,13 +162,13 @@ def _one(s: Site, index: int) -> Value | None:
 
 def _real(s: Site, first: int) -> Value:
     """Operands `first`, its scale, its zero point as a real tensor."""
-    scale = _one(s, first + 1)
+    scale = s.reshape(s.x(first + 1), ())
     return s.call("dequantize_linear", s.x(first), scale, _one(s, first + 2), axis=0)
 
 
 def _bytes(s: Site, real: Value, first: int, like: Value) -> Value:
     """A real tensor by the scale and zero point at `first`."""
-    scale = _one(s, first)
+    scale = s.reshape(s.x(first), ())
     return s.call("quantize_linear", real, scale, _one(s, first + 1), axis=0, to=like.dtype)
 
 
