@@ -183,7 +183,8 @@ def one(mode: str, coordinate: str, sizes: Any, **more: Any) -> Case:
             **more,
         }
 
-    note = f"onnx-{mode}-{coordinate}-{'-'.join(map(str, more.values()))}"
+    said = "-".join(name if value is True else str(value) for name, value in more.items())
+    note = f"onnx-{mode}-{coordinate}-{said}"
     return Case("resize", (X,), onnx_resize, attrs, sizes, 16, note, numpy=True)
 
 
