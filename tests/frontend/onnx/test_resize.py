@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from onnx import numpy_helper
 
 import pliant
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx import import_onnx
 from pliant.ops.table import OPERATORS
-from tests.frontend.onnx.against import by_runtime, check, one_node
+from tests.frontend.onnx.against import Case, by_runtime, check, one_node
 from tests.frontend.onnx.models import parsed
 
 RANDOM = np.random.default_rng(23)
@@ -105,3 +106,18 @@ def test_grids_of_affine_maps(corners: int, extents: tuple[int, ...]) -> None:
             torch.tensor(theta), [n, 2, *extents], align_corners=bool(corners)
         )
         np.testing.assert_allclose(f(floats(n, 2, *extents), theta), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_number_outside_of_an_image_is_no_linear_map() -> None:
+    """A product over channels stays behind it."""
+    model = parsed(
+        "g (float[1, 64, 4, 4] x) => (y) <float[8] roi = {0, 0, 0, 0, 1, 1, 2, 2}, "
+        'int64[4] s = {1, 64, 8, 8}> { r = Resize<mode = "linear", extrapolation_value = 3.0, '
+        'coordinate_transformation_mode = "tf_crop_and_resize">(x, roi, , s) y = Conv(r, w) }'
+    )
+    model.graph.node[1].input[1] = "w"
+    model.graph.initializer.append(numpy_helper.from_array(floats(4, 64, 1, 1), "w"))
+    case = Case(model, {"x": floats(1, 64, 4, 4)})
+    (want,) = by_runtime(case)
+    have = pliant.compile(model)(case.feeds["x"])
+    np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4)
