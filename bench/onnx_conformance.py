@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from pliant.frontend.onnx import ONNX_OPS
 from tests.frontend.onnx.node_cases import (
     CRASH,
     PASS,
@@ -82,6 +83,12 @@ def _markdown(table: dict[str, Counter[str]], out_of_scope: Counter[str]) -> str
     for op, counts in sorted(table.items()):
         cells = (str(counts[c] or "") for c in (PASS, REFUSED, WRONG, CRASH))
         lines.append(f"| {op} | {' | '.join(cells)} |")
+    fused = sorted(op for domain, op in ONNX_OPS if domain == "com.microsoft")
+    lines += [
+        "",
+        "Operators of com.microsoft, which are compared with ONNX Runtime or with what they were "
+        f"fused of: {', '.join(fused)}.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,20 +1,30 @@
-"""Keys' cubic convolution kernel."""
+"""Keys' cubic convolution kernel.
+
+Keys, "Cubic convolution interpolation" (1981), with the free coefficient a (there -1/2).
+"""
 
 from __future__ import annotations
 
-from pliant.ir.expr import Expr
+from pliant.ir.expr import Expr, Unary
+from pliant.ir.tensor import select
 
 
 def cubic_weights(t: Expr, a: float) -> list[tuple[int, Expr]]:
-    """Offsets of the four neighbours and their weights, for a coordinate t beyond a whole number.
+    """Offsets of four neighbours and their weights, for a coordinate t beyond a whole number."""
+    return [(-1, _far(t + 1.0, a)), (0, _near(t, a)), (1, _near(1.0 - t, a)), (2, _far(2.0 - t, a))]
 
-    Keys, "Cubic convolution interpolation" (1981), with the free coefficient a (there -1/2).
-    """
 
-    def near(s: Expr) -> Expr:  # |s| <= 1
-        return ((s * (a + 2) - (a + 3)) * s) * s + 1.0
+def cubic_kernel(distance: Expr, a: float) -> Expr:
+    """The weight at any distance."""
+    s = Unary("abs", distance)
+    return select(s <= 1.0, _near(s, a), select(s < 2.0, _far(s, a), 0.0))
 
-    def far(s: Expr) -> Expr:  # 1 <= |s| <= 2
-        return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a
 
-    return [(-1, far(t + 1.0)), (0, near(t)), (1, near(1.0 - t)), (2, far(2.0 - t))]
+def _near(s: Expr, a: float) -> Expr:
+    """|s| <= 1."""
+    return ((s * (a + 2) - (a + 3)) * s) * s + 1.0
+
+
+def _far(s: Expr, a: float) -> Expr:
+    """1 <= |s| <= 2."""
+    return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a

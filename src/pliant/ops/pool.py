@@ -207,20 +207,27 @@ def _spans(
 
 
 def lp_pool(
-    x: Tensor, *, kernel: Sequence[IntLike], strides: Sequence[int], pads: Pads, p: float
+    x: Tensor,
+    *,
+    kernel: Sequence[IntLike],
+    strides: Sequence[int],
+    pads: Pads,
+    p: float,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """(sum of |x|**p)**(1/p) of every window, zeros in the padding."""
     needs_float(x)
-    box = windows(x, kernel, strides, pads)
+    box = windows(x, kernel, strides, pads, dilations)
     wide = accumulator(x.dtype)
     if p in (1, 2):
-        total = over_windows(x, box, "sum", 0.0, False, wide, "abs" if p == 1 else "square")
+        total = over_windows(x, box, "sum", 0.0, ceil_mode, wide, "abs" if p == 1 else "square")
     else:
         power = as_expr(p, wide)
         powers = compute(
             x.shape, lambda *i: Binary("pow", Unary("abs", x[i].cast(wide)), power), "powers"
         )
-        total = over_windows(powers, box, "sum", 0.0, False, wide)
+        total = over_windows(powers, box, "sum", 0.0, ceil_mode, wide)
 
     def root(*i: Int) -> Expr:
         if p == 1:

@@ -48,13 +48,15 @@ class Cell:
 
     `activations`: of an RNN one; LSTM: of the gates, of the cell, of the output; GRU: of the gates,
     of the new state. `reset_first` (GRU): the reset gate scales the state before its product with
-    the weights, not the product. `peepholes` (LSTM): the gates see the cell's state.
+    the weights, not the product. `peepholes` (LSTM): the gates see the cell's state. `coupled`
+    (LSTM): what is not forgotten is what the input gate leaves of 1.
     """
 
     kind: str
     activations: tuple[Activation, ...]
     reset_first: bool = False
     peepholes: bool = False
+    coupled: bool = False
 
     @property
     def gates(self) -> int:
@@ -219,8 +221,12 @@ class _Recurrence:
     def _lstm(self) -> list[tuple[Buffer, Expr]]:
         of_gates, of_cell, of_out = self.cell.activations
         c = self.states[1][var("i"), self.j]
-        kept = of_gates(self._seeing(1, 1, c)) * c
-        new_c = kept + of_gates(self._seeing(0, 0, c)) * of_cell(self._gate(2))
+        let_in = of_gates(self._seeing(0, 0, c))
+        if self.cell.coupled:
+            kept = (as_expr(1.0, c.dtype) - let_in) * c
+        else:
+            kept = of_gates(self._seeing(1, 1, c)) * c
+        new_c = kept + let_in * of_cell(self._gate(2))
         new_h = of_gates(self._seeing(3, 2, c)) * of_out(c)  # the cell has been stored by then
         return [(self.states[1], new_c), (self.states[0], new_h)]
 

@@ -15,8 +15,9 @@ from typing import Final
 from pliant.base.dtypes import DType, f32
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.expr import Expr, as_expr
-from pliant.ir.tensor import Tensor, compute, select, within
+from pliant.ir.expr import Expr, Unary, as_expr
+from pliant.ir.tensor import Tensor, all_of, compute, reduce, select, within
+from pliant.ops.activation import maximum_of, minimum_of
 from pliant.ops.common import (
     accumulator,
     cast_tensor,
@@ -25,17 +26,20 @@ from pliant.ops.common import (
     replaced,
     shape_of,
 )
-from pliant.ops.cubic import cubic_weights
+from pliant.ops.cubic import cubic_kernel, cubic_weights
 from pliant.ops.grid_sample import grid_sample
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, const, maximum, minimum
 
 COORDINATES: Final = (
     "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric",
-    "tf_half_pixel_for_nn",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize",
 )  # fmt: skip
 MODES: Final = ("nearest", "linear", "cubic")
 LARGEST_DENOMINATOR: Final = 1 << 16
 """Of a scale as a fraction: far below the spacing of f32 for real scales, small enough for i64."""
+
+
+WHOLE: Final = (Fraction(0), Fraction(1))
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,16 @@ class Axis:
     m: Int
     scale: Fraction | None
     coordinate: str
+    part: tuple[Fraction, Fraction] = WHOLE  # "tf_crop_and_resize": from, to
 
     def source(self, i: Int) -> tuple[Int, Int]:
         """The coordinate in the operand that belongs to element i of the result: num / den."""
-        n, m = self.n, positive(self.m)
+        n, m = self.n, self.m
         # i / scale = i * up / down
-        up, down = (n, m) if self.scale is None else _ratio(self.scale)
+        up, down = self.ratio()
         match self.coordinate:
+            case "tf_crop_and_resize":
+                return self._cropped(i)
             case "asymmetric":
                 return i * up, down
             case "align_corners":
@@ -69,6 +76,19 @@ class Axis:
                 many = minimum(m - 1, 1)  # 0 if there is one element only
                 return ((2 * i + 1) * up - down) * many, 2 * down
         return (2 * i + 1) * up - down, 2 * down
+
+    def _cropped(self, i: Int) -> tuple[Int, Int]:
+        """From the first element of a part of the operand to the last; the middle if m is 1."""
+        first, wide = self.part[0], self.part[1] - self.part[0]
+        start, width = first.numerator * wide.denominator, wide.numerator * first.denominator
+        steps = _at_least_one(self.m - 1)
+        middle = 1 - minimum(self.m - 1, 1)
+        place = 2 * start * steps + 2 * i * width + middle * width
+        return place * (self.n - 1), 2 * first.denominator * wide.denominator * steps
+
+    def ratio(self) -> tuple[Int, Int]:
+        """Elements of the operand for one of the result, as a fraction."""
+        return (self.n, positive(self.m)) if self.scale is None else _ratio(self.scale)
 
 
 def _ratio(scale: Fraction) -> tuple[Int, Int]:
@@ -89,11 +109,16 @@ def resize(
     nearest: str = "round_prefer_floor",
     cubic_coeff: float = -0.75,
     exclude_outside: bool = False,
+    antialias: bool = False,
+    parts: Sequence[tuple[float, float]] | None = None,
+    outside: float = 0.0,
 ) -> Tensor:
     """x resampled to `sizes`, one dimension after the other (ONNX Resize, torch interpolate).
 
     A scale of None is the ratio of the sizes. Elements beyond the edge are those of the edge, or
-    with `exclude_outside` left out of the weighted mean.
+    with `exclude_outside` left out of the weighted mean. `antialias`: where the result is smaller,
+    elements are means of as many as lie between. `parts` (with "tf_crop_and_resize"): which part of
+    each dim is resampled, of its length; what lies outside of the operand is the number `outside`.
     """
     if mode not in MODES or coordinate not in COORDINATES or nearest not in ROUNDINGS:
         raise InvalidModelError(f"no resize {mode!r}, {coordinate!r}, {nearest!r}")
@@ -101,19 +126,45 @@ def resize(
     given = [None] * x.rank if scales is None else list(scales)
     if len(out) != x.rank or len(given) != x.rank:
         raise InvalidModelError(f"sizes and scales need {x.rank} entries, one a dim")
+    within_dims = [_part(p) for p in parts or ((0.0, 1.0),) * x.rank]
     axes = {
-        d: Axis(n, m, _exact(s, n, m), coordinate)
-        for d, (n, m, s) in enumerate(zip(x.shape, out, given, strict=True))
-        if not (n == m and s in (None, 1))
+        d: Axis(n, m, _exact(s, n, m), coordinate, p)
+        for d, (n, m, s, p) in enumerate(zip(x.shape, out, given, within_dims, strict=True))
+        if not (n == m and s in (None, 1) and p == WHOLE)
     }
     if mode == "nearest":
-        return _nearest(x, out, axes, ROUNDINGS[nearest])
+        return _held(_nearest(x, out, axes, ROUNDINGS[nearest]), axes, outside)
     taps: Taps = _linear_taps if mode == "linear" else partial(cubic_weights, a=cubic_coeff)
     wide = accumulator(x.dtype) if x.dtype.is_float else f32
     result: Tensor = cast_tensor(x, wide)
     for d, axis in axes.items():
-        result = _interpolated(result, d, axis, taps, exclude_outside)
-    return cast_tensor(result, x.dtype)
+        if antialias:
+            kernel = _triangle if mode == "linear" else partial(cubic_kernel, a=cubic_coeff)
+            result = _smoothed(result, d, axis, kernel, RADIUS[mode], exclude_outside)
+        else:
+            result = _interpolated(result, d, axis, taps, exclude_outside)
+    return cast_tensor(_held(result, axes, outside), x.dtype)
+
+
+def _part(given: tuple[float, float]) -> tuple[Fraction, Fraction]:
+    first, last = (Fraction(p).limit_denominator(LARGEST_DENOMINATOR) for p in given)
+    return first, last
+
+
+def _held(x: Tensor, axes: dict[int, Axis], outside: float) -> Tensor:
+    """`x`, and a number where the source of a crop lies outside."""
+    crops = {d: a for d, a in axes.items() if a.coordinate == "tf_crop_and_resize"}
+    if not crops:
+        return x
+
+    def body(*i: Int) -> Expr:
+        inside = []
+        for d, axis in crops.items():
+            num, den = axis.source(i[d])
+            inside += [as_expr(0) <= as_expr(num), as_expr(num) <= as_expr((axis.n - 1) * den)]
+        return select(all_of(inside), x[i], as_expr(outside, x.dtype))
+
+    return compute(x.shape, body, "crop")
 
 
 def _exact(scale: float | None, n: Int, m: Int) -> Fraction | None:
@@ -177,6 +228,49 @@ def _interpolated(x: Tensor, d: int, axis: Axis, taps: Taps, exclude: bool) -> T
 
     requires = not_empty(axis.n, f"resized dim {d}")
     return compute(replaced(x.shape, d, axis.m), body, "resize", requires)
+
+
+Kernel = Callable[[Expr], Expr]
+"""The weight of an element at a distance."""
+
+RADIUS: Final = {"linear": 1, "cubic": 2}
+
+
+def _triangle(distance: Expr) -> Expr:
+    return maximum_of(1.0 - Unary("abs", distance), 0.0)
+
+
+def _smoothed(
+    x: Tensor, d: int, axis: Axis, kernel: Kernel, radius: int, exclude: bool
+) -> Tensor:  # fmt: skip
+    """One dimension resampled by a kernel that is as wide as the result's elements lie apart."""
+    up, down = axis.ratio()
+    down = maximum(down, 1)  # a size is computed with it, even of no elements
+    reach = ceildiv(radius * maximum(up, down), down)
+    count = 2 * reach
+    dtype = x.dtype
+    narrow = minimum_of(as_expr(down, dtype) / as_expr(up, dtype), 1.0)
+
+    def weight(i: Int, k: Int) -> Expr:
+        num, den = axis.source(i)
+        offset = as_expr(k - reach + 1, dtype)
+        w = kernel((offset - _fraction(num, den, dtype)) * narrow)
+        return select(within(num // den + k - reach + 1, axis.n), w, 0.0) if exclude else w
+
+    weights = compute((axis.m, count), weight, "weights", not_empty(axis.n, f"resized dim {d}"))
+    total = compute((axis.m,), lambda i: reduce("sum", [count], lambda k: weights[i, k]), "total")
+    share = compute(weights.shape, lambda i, k: weights[i, k] / total[(i,)], "shares")
+
+    def body(*i: Int) -> Expr:
+        num, den = axis.source(i[d])
+
+        def term(k: Int) -> Expr:
+            place = _clamped(num // den + k - reach + 1, axis.n)
+            return x[replaced(i, d, place)] * share[i[d], k]
+
+        return reduce("sum", [count], term)
+
+    return compute(replaced(x.shape, d, axis.m), body, "resize")
 
 
 def _fraction(num: Int, den: Int, dtype: DType) -> Expr:

@@ -264,9 +264,10 @@ class _Moving:
 
     def _is_resized(self, maker: Binding, axis: int) -> bool:
         """Whether a value is another one resized in dimensions other than `axis`."""
-        if maker.op != "resize":
+        attributes = maker.attributes()
+        if maker.op != "resize" or attributes.get("parts") is not None:  # with a number outside
             return False
-        scales = maker.attributes().get("scales")
+        scales = attributes.get("scales")
         given = None if scales is None else scales[axis]
         equal = self.builder.facts.equal
         return given in (None, 1) and equal(maker.args[0].shape[axis], maker.outputs[0].shape[axis])

@@ -223,12 +223,15 @@ def window_oracle(
     dilations: Any = None,
     count_include_pad: bool = False,
     p: float | None = None,
+    ceil_mode: bool = False,
 ) -> np.ndarray:
     """One spatial dim, window by window: asymmetric padding and dilation of means."""
     (k,), (s,), ((lo, hi),), (d,) = kernel, strides, pads, dilations or (1,)
     n = x.shape[2]
     columns = []
-    for o in range((n + lo + hi - d * (k - 1) - 1) // s + 1):
+    room = n + lo + hi - d * (k - 1) - 1
+    count = min(-(-room // s) + 1, -(-(n + lo) // s)) if ceil_mode else room // s + 1
+    for o in range(count):
         at = [o * s + j * d - lo for j in range(k)]
         inside = [i for i in at if 0 <= i < n]
         values = x[:, :, inside].astype(np.float64)
@@ -281,6 +284,8 @@ def pool_cases() -> list[Case]:
         found.append(
             Case("lp_pool", (x,), window_oracle, one | {"p": p}, sizes, 8, str(p), numpy=True)
         )
+        more = one | {"p": p, "dilations": (2,), "ceil_mode": True}
+        found.append(Case("lp_pool", (x,), window_oracle, more, sizes, 8, f"ceil{p}", numpy=True))
     return found
 
 

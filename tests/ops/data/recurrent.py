@@ -20,6 +20,7 @@ FUNCTIONS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
+    ("scaled_tanh", 1.5, 0.7): lambda x: 1.5 * np.tanh(0.7 * x),
 }
 
 
@@ -53,9 +54,14 @@ def rnn(
     start: Any,
     activations: Any = ("tanh",),
     reverse: bool = False,
+    clip: float = np.inf,
 ) -> Any:
     f = FUNCTIONS[activations[0]]
-    return _walk(x, length, [start], reverse, lambda x, s: [f(x + bias + s[0] @ w)])
+
+    def step(x: Any, s: Any) -> Any:
+        return [f(np.clip(x + bias + s[0] @ w, -clip, clip))]
+
+    return _walk(x, length, [start], reverse, step)
 
 
 def gru(
@@ -89,14 +95,21 @@ def lstm(
     start_c: Any,
     peep: Any = None,
     reverse: bool = False,
+    clip: float = np.inf,
+    coupled: bool = False,
 ) -> Any:
     f, h = FUNCTIONS["sigmoid"], start.shape[1]
     p = np.zeros(3 * h, x.dtype) if peep is None else peep
 
     def step(x: Any, s: Any) -> Any:
         i, g, c, o = np.split(x + bias + s[0] @ w, 4)
-        new = f(g + p[h : 2 * h] * s[1]) * s[1] + f(i + p[:h] * s[1]) * np.tanh(c)
-        return [f(o + p[2 * h :] * new) * np.tanh(new), new]
+        let_in = f(cut(i + p[:h] * s[1]))
+        kept = 1 - let_in if coupled else f(cut(g + p[h : 2 * h] * s[1]))
+        new = kept * s[1] + let_in * np.tanh(cut(c))
+        return [f(cut(o + p[2 * h :] * new)) * np.tanh(new), new]
+
+    def cut(x: Any) -> Any:
+        return np.clip(x, -clip, clip)
 
     return _walk(x, length, [start, start_c], reverse, step)
 
@@ -116,9 +129,11 @@ CASES = [
     case("rnn", 1, rnn, "f32", ""),
     case("rnn", 1, rnn, "f64", "relu", activations=("relu",)),
     case("rnn", 1, rnn, "f32", "reverse", reverse=True),
+    case("rnn", 1, rnn, "f32", "clip", activations=(("scaled_tanh", 1.5, 0.7),), clip=0.5),
     case("gru", 3, gru, "f32", ""),
     case("gru", 3, gru, "f32", "reset_first", reset_first=True, reverse=True),
     case("lstm", 4, lstm, "f32", ""),
     case("lstm", 4, lstm, "f64", "reverse", reverse=True),
     case("lstm", 4, lstm, "f32", "peepholes"),
+    case("lstm", 4, lstm, "f32", "coupled", coupled=True, clip=0.5),
 ]

@@ -77,8 +77,12 @@ def onnx_resize(
     scales: Any = None,
     exclude_outside: bool = False,
     cubic_coeff: float = -0.75,
+    antialias: bool = False,
+    parts: Any = None,
+    outside: float = 0.0,
 ) -> np.ndarray:
-    names = ["x", "", "", "sizes"] if scales is None else ["x", "", "scales"]
+    roi = "" if parts is None else "roi"
+    names = ["x", roi, "", "sizes"] if scales is None else ["x", roi, "scales"]
     node = onnx.helper.make_node(
         "Resize",
         names,
@@ -88,10 +92,15 @@ def onnx_resize(
         nearest_mode=nearest,
         exclude_outside=int(exclude_outside),
         cubic_coeff_a=cubic_coeff,
+        antialias=int(antialias),
+        extrapolation_value=outside,
     )
     info = onnx.helper.make_tensor_value_info
     ins = [info("x", 1, None)]
     feeds: dict[str, np.ndarray] = {"x": x}
+    if parts is not None:
+        feeds["roi"] = np.float32(parts).T.ravel()
+        ins.append(info("roi", 1, None))
     if scales is None:
         feeds["sizes"] = np.array(sizes, np.int64)
         ins.append(info("sizes", 7, None))
@@ -126,6 +135,12 @@ def onnx_cases() -> list[Case]:
             found.append(one(mode, coordinate, sizes[:1] if odd else sizes, **more))
     found.append(one("cubic", "half_pixel", sizes, exclude_outside=True))
     found.append(one("linear", "half_pixel", sizes, exclude_outside=True))
+    for mode in ("linear", "cubic"):
+        found.append(one(mode, "half_pixel", sizes, antialias=True))
+        found.append(one(mode, "half_pixel", sizes, antialias=True, exclude_outside=True))
+    parts = ((0.0, 1.0), (0.0, 1.0), (0.25, 1.5), (1.0, 0.0))  # beyond the end, and backwards
+    for mode in ("nearest", "linear"):
+        found.append(one(mode, "tf_crop_and_resize", ratios[1:], parts=parts, outside=9.0))
     for mode in ("nearest", "linear", "cubic"):
         first = {"sizes": (1, 1, 7), "mode": mode, "coordinate": "pytorch_half_pixel"}
         found.append(
@@ -168,7 +183,8 @@ def one(mode: str, coordinate: str, sizes: Any, **more: Any) -> Case:
             **more,
         }
 
-    note = f"onnx-{mode}-{coordinate}-{'-'.join(map(str, more.values()))}"
+    said = "-".join(name if value is True else str(value) for name, value in more.items())
+    note = f"onnx-{mode}-{coordinate}-{said}"
     return Case("resize", (X,), onnx_resize, attrs, sizes, 16, note, numpy=True)
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
 
-from pliant.frontend.onnx.load import opsets_of, plain_domain
-from pliant.frontend.onnx.site import Item
+from pliant.base.errors import InvalidModelError
+from pliant.frontend.onnx.load import opsets_of, plain_domain, schema_of
+from pliant.frontend.onnx.site import Item, ItemList
 from pliant.frontend.onnx.tensors import element_code
 
 
@@ -48,9 +48,8 @@ def standard_body(
     attributes: Mapping[str, AttributeProto],
 ) -> Body | None:  # fmt: skip
     """The body by which ONNX defines the node's operator; None where it has none."""
-    try:
-        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op_type, opset, node.domain)
+    if schema is None:
         return None
     function = FunctionProto()
     if schema.has_context_dependent_function:
@@ -61,9 +60,12 @@ def standard_body(
         plain.CopyFrom(node)
         del plain.attribute[:]
         plain.attribute.extend(attributes.values())
-        data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), plain.SerializeToString(), [_type(i) for i in items]
-        )
+        try:
+            data = schema.get_context_dependent_function_with_opset_version(
+                max(versions), plain.SerializeToString(), [_type(i) for i in items]
+            )
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise InvalidModelError(f"{node.op_type} has no definition: {error}") from error
     elif schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= opset]
         if not versions:
@@ -100,9 +102,24 @@ def resolved(node: NodeProto, outer: Mapping[str, AttributeProto]) -> dict[str, 
     return out
 
 
+def without(node: NodeProto, absent: set[str]) -> NodeProto:
+    """The node with operands that the caller left out removed."""
+    if not any(name in absent for name in node.input):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for k, name in enumerate(copy.input):
+        if name in absent:
+            copy.input[k] = ""
+    return copy
+
+
 def _type(item: Item | None) -> bytes:
     proto = TypeProto()
-    if item is not None:
+    if isinstance(item, ItemList):
+        tensor = proto.sequence_type.elem_type.tensor_type
+        tensor.elem_type = element_code(item.dtype)
+    elif item is not None:
         proto.tensor_type.elem_type = element_code(item.dtype)
         shape = proto.tensor_type.shape
         for d in item.shape:

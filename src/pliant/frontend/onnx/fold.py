@@ -198,6 +198,8 @@ def _cast(site: Site, knowns: Knowns) -> Known:
     known = knowns[0]
     source = site.item(0).dtype
     by_name = site.op == "Cast"
+    if not by_name and site.item(1).small:
+        raise UndecidedError
     target = dtype_of(site.int_attr("to"), "Cast") if by_name else site.item(1).dtype
     if known.dtype != object:
         if target.is_int and source.is_float and not np.isfinite(known).all():

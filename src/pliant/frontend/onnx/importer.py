@@ -12,25 +12,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.imported import ImportedModel
-from pliant.frontend.onnx.expand import Body, local_body, local_functions, resolved, standard_body
+from pliant.frontend.onnx.control import BlockedError, Items, RunGraph, branch, loop, scan
+from pliant.frontend.onnx.expand import (
+    Body,
+    local_body,
+    local_functions,
+    resolved,
+    standard_body,
+    without,
+)
 from pliant.frontend.onnx.fold import LARGEST_KNOWN, fold, is_small_constant
 from pliant.frontend.onnx.inputs import DimNames, InputShapes, declared, input_type
-from pliant.frontend.onnx.live import live_nodes, pruned
-from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain
+from pliant.frontend.onnx.live import live_nodes, pruned, read_in
+from pliant.frontend.onnx.load import OnnxModel, Source, load_model, plain_domain, schema_of
 from pliant.frontend.onnx.problems import Problems
+from pliant.frontend.onnx.scope import Scope
 from pliant.frontend.onnx.site import (
     Item,
+    ItemList,
     Lowering,
     Lowerings,
     NeedsValueError,
@@ -40,7 +49,7 @@ from pliant.frontend.onnx.site import (
 )
 from pliant.frontend.onnx.symbolic import Sizes, UndecidedError
 from pliant.frontend.onnx.table import ONNX_OPS
-from pliant.frontend.onnx.tensors import to_array, to_dense
+from pliant.frontend.onnx.tensors import small_element, to_array, to_dense
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Value
 from pliant.graph.interpret import interpret
@@ -49,6 +58,14 @@ from pliant.loop.interpret import interpret as run_program
 from pliant.sym.expr import as_int
 
 _DEEPEST: Final = 32
+
+_CONTROL: Final = {"If": branch, "Loop": loop, "Scan": scan}
+
+_MOVES: Final = frozenset({
+    "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators whose results are elements of the first operand: of its type, however it is kept."""
 
 
 def import_onnx(
@@ -71,30 +88,6 @@ def import_onnx(
     _check_names(model, {**shapes, **fixed})
     importer = Importer(model, Builder(name, operators), lowerings)
     return importer.run(dims or {}, shapes, fixed)
-
-
-@dataclass
-class Scope:
-    """The values of one graph or function body, by name; None: it could not be imported."""
-
-    opsets: Mapping[str, int]
-    names: dict[str, Item | None] = field(default_factory=dict)
-    outer: Scope | None = None
-    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
-    origin: Span | None = None
-    depth: int = 0
-
-    def find(self, name: str) -> Item | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        raise InvalidModelError(f"{name!r} is read, but nothing writes it")
-
-
-class _BlockedError(Exception):
-    """A node reads what could not be imported."""
 
 
 class Importer:
@@ -161,11 +154,17 @@ class Importer:
     # inputs and outputs
 
     def _initializers(self, graph: GraphProto, scope: Scope) -> None:
-        for tensor in graph.initializer:
-            scope.names[tensor.name] = self._constant(tensor.name, self._array(tensor))
-        for sparse in graph.sparse_initializer:
-            name = sparse.values.name
-            scope.names[name] = self._constant(name, self._array(sparse))
+        needed = set(read_in(graph))
+        tensors = [(t.name, t) for t in graph.initializer]
+        for name, tensor in [*tensors, *((t.values.name, t) for t in graph.sparse_initializer)]:
+            try:
+                item = self._constant(name, self._array(tensor))
+            except UnsupportedError:
+                if name in needed:
+                    raise
+                continue  # of whatever type it is
+            item.small = small_element(tensor)
+            scope.names[name] = item
 
     def _array(self, tensor: TensorProto | SparseTensorProto) -> np.ndarray:
         try:
@@ -203,6 +202,13 @@ class Importer:
 
     def _result(self, item: Item | None) -> Value:
         assert item is not None
+        if isinstance(item, ItemList):
+            raise UnsupportedError(f"{self.model.name}: the result {item.name!r} is a sequence")
+        if item.small:
+            raise UnsupportedError(
+                f"{self.model.name}: the result {item.name!r} has elements of a type that there is "
+                "only for constants"
+            )
         value = self.tensor(item)
         if item.known is not None or item.inputs == frozenset({item.name}):
             return self._call("identity", value)
@@ -218,7 +224,7 @@ class Importer:
             span = scope.origin or Span(self.model.name, 0, label)
             try:
                 results = self._node(node, span, used, scope)
-            except _BlockedError:
+            except BlockedError:
                 results = (None,) * len(node.output)
             except UnsupportedError as error:
                 self._note(node, span, error, scope)
@@ -255,8 +261,9 @@ class Importer:
             self, node, opset, items, attributes, span, self._array,
             lambda s: self._expand(s, scope), used,
         )  # fmt: skip
-        if node.op_type == "If" and not domain:
-            return self._branch(site, scope)
+        control = _CONTROL.get(node.op_type) if not domain else None
+        if control is not None:
+            return self._lowered(site, lambda s: control(s, self._graphs(scope)))
         results: tuple[Item | None, ...] | None = fold(site)
         if results is None:
             lowering = self.lowerings.get((domain, node.op_type))
@@ -271,6 +278,10 @@ class Importer:
             if item is not None and item not in items:
                 item.name = item.name or name
                 item.inputs = inputs
+                if node.op_type in _MOVES and items and items[0] is not None:
+                    item.small = items[0].small
+                elif node.op_type == "ConstantOfShape" and "value" in attributes:
+                    item.small = small_element(attributes["value"].t)
         return results
 
     def _lowered(self, site: Site, lowering: Lowering) -> tuple[Item | None, ...]:
@@ -306,7 +317,7 @@ class Importer:
             return None
         found = scope.find(name)
         if found is None:
-            raise _BlockedError
+            raise BlockedError
         return found
 
     def _items(self, results: Results) -> tuple[Item | None, ...]:
@@ -338,35 +349,30 @@ class Importer:
             else:
                 inner.names[name] = item
         wanted = [o for o, n in zip(body.outputs, node.output, strict=False) if n]
-        nodes = [_without(n, absent) for n in body.nodes]
+        nodes = [without(n, absent) for n in body.nodes]
         self._nodes(nodes, wanted, inner)
         return tuple(
             inner.find(o) if n else None for o, n in zip(body.outputs, node.output, strict=False)
         )
 
-    def _branch(self, site: Site, scope: Scope) -> tuple[Item | None, ...]:
-        taken = "then_branch" if bool(site.const(0, "condition").all()) else "else_branch"
-        graph = site.attributes[taken].g
-        inner = Scope(
-            scope.opsets, outer=scope, attributes=scope.attributes, origin=scope.origin,
-            depth=scope.depth,
-        )  # fmt: skip
-        self._initializers(graph, inner)
-        names = [o.name for o in graph.output]
-        self._nodes(graph.node, names, inner)
-        return tuple(inner.find(n) for n in names)
+    def _graphs(self, scope: Scope) -> RunGraph:
+        """What imports the graphs of a node, with values for their inputs. The constants of a graph
+        are made once, however often it is imported."""
+        made: list[tuple[GraphProto, Scope]] = []
 
+        def run(graph: GraphProto, given: Mapping[str, Item]) -> Items:
+            outer = next((s for g, s in made if g is graph), None)
+            if outer is None:
+                outer = scope.inside()
+                self._initializers(graph, outer)
+                made.append((graph, outer))
+            inner = outer.inside()
+            inner.names.update(given)
+            names = [o.name for o in graph.output]
+            self._nodes(graph.node, names, inner)
+            return tuple(inner.find(n) for n in names)
 
-def _without(node: NodeProto, absent: set[str]) -> NodeProto:
-    """The node with operands that the caller left out removed."""
-    if not any(name in absent for name in node.input):
-        return node
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    for k, name in enumerate(copy.input):
-        if name in absent:
-            copy.input[k] = ""
-    return copy
+        return run
 
 
 def _check_names(model: OnnxModel, given: Mapping[str, object]) -> None:
@@ -378,9 +384,8 @@ def _check_names(model: OnnxModel, given: Mapping[str, object]) -> None:
 
 
 def _check_arity(node: NodeProto, opset: int, span: Span) -> None:
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(node.op_type, opset, node.domain)
+    if schema is None:
         return
     given = len(node.input)
     if not schema.min_input <= given <= schema.max_input:

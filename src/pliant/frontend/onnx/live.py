@@ -25,7 +25,7 @@ def live_nodes(
         live.append((index, node, used))
         needed.update(n for n in node.input if n)
         for graph in subgraphs(node):
-            needed.update(_read(graph))
+            needed.update(read_in(graph))
     return live[::-1]
 
 
@@ -45,9 +45,10 @@ def pruned(
     return small, {k: a for k, a in weights.items() if k in keys}
 
 
-def _read(graph: GraphProto) -> Iterator[str]:
+def read_in(graph: GraphProto) -> Iterator[str]:
+    """Names that the nodes of a graph, those inside of nodes, or its outputs read."""
     for node in graph.node:
         yield from (n for n in node.input if n)
         for inner in subgraphs(node):
-            yield from _read(inner)
+            yield from read_in(inner)
     yield from (o.name for o in graph.output)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -16,7 +16,7 @@ from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.onnx.tensors import TensorFolder
 from pliant.frontend.select import not_a_model
 
-OLDEST_OPSET: Final = 9
+OLDEST_OPSET: Final = 7
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 
@@ -39,7 +39,7 @@ def load_model(source: Source | OnnxModel) -> OnnxModel:
     """Read and check a model.
 
     Raises InvalidModelError (damaged, no ONNX, external data missing or outside of the folder) and
-    UnsupportedError (operators that changed before set 9, a set newer than the installed `onnx`).
+    UnsupportedError (operators that changed before set 7, a set newer than the installed `onnx`).
     """
     match source:
         case OnnxModel():
@@ -120,7 +120,7 @@ def _check_model(model: OnnxModel) -> None:
 
 
 def _changed_operators(graph: GraphProto, version: int) -> list[str]:
-    """The standard operators of a graph that are not yet in `version` what they are in 9."""
+    """The standard operators of a graph that are not yet in `version` what they are in 7."""
     if version >= OLDEST_OPSET:
         return []
     found = {n.op_type: None for n in graph.node if not plain_domain(n.domain)}
@@ -131,9 +131,15 @@ def _changed_operators(graph: GraphProto, version: int) -> list[str]:
 
 def _since(op: str, version: int) -> int | None:
     """The operator set that defines an operator for `version`."""
+    schema = schema_of(op, version, "")
+    return None if schema is None else int(schema.since_version)
+
+
+def schema_of(op: str, version: int, domain: str) -> Any:
+    """What ONNX says of an operator; None where it does not know it."""
     try:
-        return int(onnx.defs.get_schema(op, version, "").since_version)
-    except onnx.defs.SchemaError:
+        return onnx.defs.get_schema(op, version, domain)
+    except (onnx.defs.SchemaError, TypeError):  # no such operator, no such number
         return None
 
 

@@ -12,7 +12,7 @@ from pliant.base.dtypes import from_numpy
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.frontend.onnx.symbolic import Ratio
-from pliant.frontend.onnx.tensors import dtype_of
+from pliant.frontend.onnx.tensors import dtype_of, small_element
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int, ceildiv
 
@@ -21,7 +21,8 @@ def lower_constant(s: Site) -> Item:
     """A tensor in the file."""
     array = _constant(s)
     shape = tuple(as_int(int(d)) for d in array.shape)
-    return Item(from_numpy(array.dtype), shape, known=array)
+    small = small_element(s.attributes["value"].t) if "value" in s.attributes else 0
+    return Item(from_numpy(array.dtype), shape, known=array, small=small)
 
 
 def _constant(s: Site) -> np.ndarray:

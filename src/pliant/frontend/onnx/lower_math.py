@@ -13,6 +13,7 @@ from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
+from pliant.sym.expr import as_int
 
 _UNARY: Final = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
@@ -163,6 +164,8 @@ def lower_cast(s: Site) -> Value | Item:
 
 def lower_cast_like(s: Site) -> Value | Item:
     """To the type of the other operand."""
+    if s.item(1).small:
+        raise s.unsupported("casts to integers of less than a byte and to small floats")
     return _cast(s, s.x(), s.item(1).dtype)
 
 
@@ -225,7 +228,8 @@ def lower_identity(s: Site) -> Item:
 
 def lower_dropout(s: Site) -> tuple[Value | Item, ...]:
     """Inference: the operand, and a mask that keeps everything."""
-    if s.opset >= 12 and s.has(2) and bool(s.const(2, "training mode").any()):
+    training = s.opset >= 12 and s.has(2) and bool(s.const(2, "training mode").any())
+    if training and (not s.has(1) or s.const(1, "ratio").any()):
         raise s.unsupported("training mode is not supported")
     x = s.item(0)
     mask = boolean if s.opset >= 10 else x.dtype
@@ -253,6 +257,43 @@ def lower_cumulative(op: str) -> Callable[[Site], Value]:
     return lower
 
 
+def lower_det(s: Site) -> Value:
+    """Of matrices of up to four rows, by their first row's minors."""
+    x = s.x()
+    size = x.shape[-1]
+    if not size.is_const or size.value > _LARGEST_DETERMINANT:
+        raise s.unsupported(f"matrices of more than {_LARGEST_DETERMINANT} rows are not supported")
+    if len(x.shape) < 2 or x.shape[-2] != size:
+        raise InvalidModelError(f"{s.span}: no square matrices: {x.shape}")
+    n = size.value
+    rows = [[_element(s, x, i, j) for j in range(n)] for i in range(n)]
+    return _determinant(s, rows) if n else s.full(x.shape[:-2], 1.0, x.dtype)
+
+
+_LARGEST_DETERMINANT: Final = 4
+
+
+def _element(s: Site, x: Value, i: int, j: int) -> Value:
+    outer = x.shape[:-2]
+    one = s.call(
+        "slice", x, starts=(*[as_int(0)] * len(outer), as_int(i), as_int(j)),
+        stops=(*outer, as_int(i + 1), as_int(j + 1)), steps=(1,) * len(x.shape),
+    )  # fmt: skip
+    return s.reshape(one, outer)
+
+
+def _determinant(s: Site, rows: list[list[Value]]) -> Value:
+    if len(rows) == 1:
+        return rows[0][0]
+    total: Value | None = None
+    for k, factor in enumerate(rows[0]):
+        minor = _determinant(s, [[*r[:k], *r[k + 1 :]] for r in rows[1:]])
+        term = s.call("mul", factor, minor)
+        total = term if total is None else s.call("sub" if k % 2 else "add", total, term)
+    assert total is not None
+    return total
+
+
 MATH: Final[Mapping[str, Lowering]] = {
     **{name: _unary(op) for name, op in _UNARY.items()},
     **{name: _binary(op) for name, op in _BINARY.items()},
@@ -264,6 +305,7 @@ MATH: Final[Mapping[str, Lowering]] = {
     "Clip": lower_clip,
     "CumProd": lower_cumulative("cumprod"),
     "CumSum": lower_cumulative("cumsum"),
+    "Det": lower_det,
     "Div": lower_div,
     "Dropout": lower_dropout,
     "Einsum": lower_einsum,

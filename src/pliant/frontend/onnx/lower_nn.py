@@ -89,10 +89,14 @@ def _check_spatial(s: Site, x: Value) -> None:
 
 def lower_conv(s: Site) -> Value:
     """Any number of spatial dims."""
-    x, w = s.x(0), s.x(1)
+    return convolved(s, s.x(0), s.x(1), s.opt(2))
+
+
+def convolved(s: Site, x: Value, w: Value, bias: Value | None) -> Value:
+    """By the node's attributes."""
     _check_spatial(s, x)
     moves = window(s, _kernel(s, w), x.shape[2:]).moves()
-    return s.call("conv", x, w, s.opt(2), groups=s.int_attr("group", 1), **moves)
+    return s.call("conv", x, w, bias, groups=s.int_attr("group", 1), **moves)
 
 
 def lower_conv_integer(s: Site) -> Value:
@@ -203,9 +207,9 @@ def _column_major(s: Site, places: Value, extents: Sequence[Int]) -> Value:
     return moved
 
 
-def lower_average_pool(s: Site) -> Value:
-    """Padding counts only if asked."""
-    x = s.x()
+def lower_average_pool(s: Site, of: Value | None = None) -> Value:
+    """Padding counts only if asked. `of`: what else than the operand."""
+    x = s.x() if of is None else of
     w, ceil = _pooling(s, x)
     return s.call(
         "avg_pool", x, kernel=w.kernel, ceil_mode=ceil,
@@ -217,16 +221,7 @@ def lower_lp_pool(s: Site) -> Value:
     """The p-norm of each window."""
     x = s.x()
     (w, ceil), p = _pooling(s, x), s.int_attr("p", 2)
-    if not ceil and set(w.dilations) == {1}:
-        return s.call("lp_pool", x, kernel=w.kernel, strides=w.strides, pads=w.pads, p=p)
-    powers = s.call("pow", s.call("abs", x), s.scalar(p, x.dtype))
-    mean = s.call(
-        "avg_pool", powers, kernel=w.kernel, ceil_mode=ceil, count_include_pad=True, **w.moves()
-    )
-    if ceil:
-        raise s.unsupported("ceil_mode is not supported")
-    total = s.call("mul", mean, s.scalar(product(w.kernel).value, x.dtype))
-    return s.call("pow", total, s.scalar(1.0 / p, x.dtype))
+    return s.call("lp_pool", x, kernel=w.kernel, ceil_mode=ceil, p=p, **w.moves())
 
 
 def _spatial_axes(s: Site, x: Value) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ def lower_batch_norm(s: Site) -> Value:
     training = bool(s.int_attr("training_mode", 0)) if s.opset >= 14 else len(s.node.output) > 1
     if training:
         raise s.unsupported("training mode is not supported")
+    if s.opset < 9 and not s.int_attr("spatial", 1):
+        raise s.unsupported("statistics of each pixel (spatial = 0) are not supported")
     x, scale, bias, mean, var = (s.x(k) for k in range(5))
     wide = mean.dtype if mean.dtype.bits > x.dtype.bits else x.dtype
     cast = [s.cast(v, wide) for v in (x, scale, bias, mean, var)]
@@ -96,6 +98,18 @@ def lower_rms_norm(s: Site) -> Value:
     return s.call("mul", narrow, scale)
 
 
+def lower_simplified_norm(s: Site) -> tuple[Value, ...]:
+    """RMSNormalization before it was standard; the second result is the inverse deviation."""
+    y = lower_rms_norm(s)
+    if 1 not in s.used:
+        return (y,)
+    x = s.cast(s.x(0), _stash(s, s.x(0)))
+    axes = tuple(range(s.axis("axis", -1, rank=len(x.shape)), len(x.shape)))
+    square = s.call("mean", s.call("mul", x, x), axes=axes, keepdims=True)
+    eps = s.scalar(s.float_attr("epsilon", 1e-5), x.dtype)
+    return y, s.call("rsqrt", s.call("add", square, eps))
+
+
 def lower_lrn(s: Site) -> Value:
     """Across neighbouring channels."""
     return s.call(
@@ -131,4 +145,5 @@ NORM: Final[Mapping[str, Lowering]] = {
     "LpNormalization": lower_lp_normalization,
     "MeanVarianceNormalization": lower_mean_variance,
     "RMSNormalization": lower_rms_norm,
+    "SimplifiedLayerNormalization": lower_simplified_norm,  # as ONNX Runtime writes it
 }

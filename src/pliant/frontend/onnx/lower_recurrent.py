@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pliant.base.dtypes import i64
+from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Lowering, Results, Site
 from pliant.graph.function import Value
 from pliant.sym.expr import IntLike, as_int
@@ -15,25 +16,41 @@ DEFAULTS: Final = {
     "GRU": ("Sigmoid", "Tanh"),
     "LSTM": ("Sigmoid", "Tanh", "Tanh"),
 }
-FUNCTIONS: Final = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu"}
+FUNCTIONS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
+    "Affine": ("affine", (1.0, 0.0)),
+    "Elu": ("elu", (1.0,)),
+    "HardSigmoid": ("hardsigmoid", (0.2, 0.5)),
+    "LeakyRelu": ("leaky_relu", (0.01,)),
+    "Relu": ("relu", ()),
+    "ScaledTanh": ("scaled_tanh", (1.0, 1.0)),
+    "Sigmoid": ("sigmoid", ()),
+    "Softplus": ("softplus", ()),
+    "Softsign": ("softsign", ()),
+    "Tanh": ("tanh", ()),
+    "ThresholdedRelu": ("thresholded_relu", (1.0,)),
+}
+"""What the catalogue calls them, and what alpha and beta are where a node has none."""
 
 ORDER: Final = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
 """Where ONNX has the catalogue's gates: z r h, and i o f c."""
 
 
+_WAYS: Final = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+Named = str | tuple[str | float, ...]
+
+
 def lower_recurrent(s: Site) -> Results:
-    """All three, in one direction or both; a `clip` and rare activations are refused."""
-    if s.has_attr("clip"):
-        raise s.unsupported("clip")
-    if s.int_attr("input_forget", 0):
-        raise s.unsupported("input_forget=1")
+    """All three, in one direction or both."""
     batch_first = bool(s.int_attr("layout", 0))
     x = s.x(0)
     if batch_first:
         x = s.call("transpose", x, perm=(1, 0, 2))
-    direction = s.str_attr("direction", "forward")
-    ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
-    done = [_direction(s, x, k, len(ways), back) for k, back in enumerate(ways)]
+    ways = _WAYS.get(s.str_attr("direction", "forward"))
+    if ways is None:
+        raise InvalidModelError(f"{s.span}: direction {s.str_attr('direction')!r}")
+    functions = _activations(s, len(ways))
+    done = [_direction(s, x, k, functions, back) for k, back in enumerate(ways)]
     stacked = [
         s.call("concat", tuple([s.call("unsqueeze", r, axes=(axis,)) for r in parts]), axis=axis)
         for axis, parts in zip((1, 0, 0), zip(*done, strict=True), strict=False)
@@ -45,7 +62,9 @@ def lower_recurrent(s: Site) -> Results:
     return tuple(stacked)
 
 
-def _direction(s: Site, x: Value, k: int, ways: int, back: bool) -> tuple[Value, ...]:
+def _direction(
+    s: Site, x: Value, k: int, functions: tuple[Named, ...], back: bool
+) -> tuple[Value, ...]:
     """The results of one direction, without the direction's dimension."""
     order = ORDER[s.op]
     gates = len(order)
@@ -64,7 +83,13 @@ def _direction(s: Site, x: Value, k: int, ways: int, back: bool) -> tuple[Value,
         given_lengths = s.call("expand", s.size(steps), shape=(batch,))
     lengths = s.cast(given_lengths, i64)
     start = [_start(s, i, k, (batch, width)) for i in ((5, 6) if s.op == "LSTM" else (5,))]
-    attrs: dict[str, object] = {"activations": _activations(s, k, ways), "reverse": back}
+    count = len(DEFAULTS[s.op])
+    mine = functions[k * count : (k + 1) * count]
+    attrs: dict[str, object] = {"activations": mine, "reverse": back}
+    if s.float_attr("clip", 0.0):
+        attrs["clip"] = s.float_attr("clip")
+    if s.op == "LSTM" and s.int_attr("input_forget", 0):
+        attrs["coupled"] = True
     more: list[Value] = []
     if s.op == "GRU":
         attrs["reset_first"] = not s.int_attr("linear_before_reset", 0)
@@ -106,15 +131,23 @@ def _slice(s: Site, x: Value, start: IntLike, stop: IntLike) -> Value:
     )  # fmt: skip
 
 
-def _activations(s: Site, k: int, ways: int) -> tuple[str, ...]:
-    """Those of direction `k`, as the catalogue names them."""
-    default = DEFAULTS[s.op]
-    names = s.strings_attr("activations", default * ways)
-    mine = names[k * len(default) : (k + 1) * len(default)]
-    rare = [n for n in mine if n not in FUNCTIONS]
-    if rare:
-        raise s.unsupported(f"the activation {rare[0]}")
-    return tuple([FUNCTIONS[n] for n in mine])
+def _activations(s: Site, ways: int) -> tuple[Named, ...]:
+    """Those of all directions, as the catalogue names them. Each takes the next alpha, and the next
+    beta, of the node, if it has one."""
+    default = DEFAULTS[s.op] * ways
+    names = s.strings_attr("activations", default)
+    if len(names) != len(default):
+        raise InvalidModelError(f"{s.span}: {len(names)} activations, it has {len(default)}")
+    given = [iter(s.floats_attr(f"activation_{n}", ())) for n in ("alpha", "beta")]
+    known = {n.lower(): f for n, f in FUNCTIONS.items()}
+    found: list[Named] = []
+    for name in names:
+        if name.lower() not in known:
+            raise s.unsupported(f"the activation {name!r} is not supported")
+        ours, numbers = known[name.lower()]
+        each = tuple(next(g, n) for g, n in zip(given, numbers, strict=False))
+        found.append((ours, *each) if each else ours)
+    return tuple(found)
 
 
 RECURRENT: Final[Mapping[str, Lowering]] = dict.fromkeys(DEFAULTS, lower_recurrent)

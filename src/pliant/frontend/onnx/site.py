@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from onnx import AttributeProto, NodeProto
 
-from pliant.base.dtypes import DType, i64
+from pliant.base.dtypes import DType, f32, i64
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.onnx.symbolic import Known, Ratio, Sizes, ints_in
@@ -28,7 +28,8 @@ class Item:
     """What an ONNX value name stands for: a graph value, known elements, or both.
 
     `value` is made when a lowering first needs the tensor. `inputs` are the model's inputs that the
-    elements depend on.
+    elements depend on. `small` is ONNX's element type where that is an integer of less than a byte,
+    which is a byte here, or a float of a byte or less, which is f32.
     """
 
     dtype: DType
@@ -37,10 +38,25 @@ class Item:
     known: Known | None = None
     name: str = ""
     inputs: frozenset[str] = frozenset()
+    small: int = 0
 
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+
+@dataclass(eq=False)
+class ItemList(Item):
+    """A sequence, or (`absent`) an optional value that is none: known while importing."""
+
+    members: tuple[Item, ...] = ()
+    absent: bool = False
+
+    @staticmethod
+    def of(members: tuple[Item, ...], *, absent: bool = False) -> ItemList:
+        """A sequence of these. It has the element type of the first one, and no shape."""
+        dtype = members[0].dtype if members else f32
+        return ItemList(dtype, (), members=members, absent=absent)
 
 
 class NeedsValueError(UnsupportedError):
@@ -101,10 +117,24 @@ class Site:
 
     def item(self, index: int) -> Item:
         """Operand `index`, which must be given."""
+        found = self.anything(index)
+        if isinstance(found, ItemList):
+            raise InvalidModelError(f"{self.span}: operand {index} is a sequence, no tensor")
+        return found
+
+    def anything(self, index: int) -> Item:
+        """Operand `index`, a tensor or a sequence."""
         found = self.items[index] if index < len(self.items) else None
         if found is None:
             raise InvalidModelError(f"{self.span}: operand {index} is missing")
         return found
+
+    def members(self, index: int) -> tuple[Item, ...]:
+        """The members of operand `index`, a sequence."""
+        found = self.anything(index)
+        if not isinstance(found, ItemList):
+            raise InvalidModelError(f"{self.span}: operand {index} is no sequence")
+        return found.members
 
     def x(self, index: int = 0) -> Value:
         """Operand `index` as a tensor."""
@@ -185,6 +215,11 @@ class Site:
     def ints_attr(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers."""
         return tuple(int(v) for v in self._attr(name, AttributeProto.INTS, "ints", default))
+
+    def floats_attr(self, name: str, default: Sequence[float] | None) -> tuple[float, ...]:
+        """A list of floats: the decimal numbers that were meant."""
+        values = self._attr(name, AttributeProto.FLOATS, "floats", default)
+        return tuple(float(str(np.float32(v))) for v in values)
 
     def strings_attr(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
         """A list of strings."""

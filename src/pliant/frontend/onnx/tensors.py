@@ -46,6 +46,23 @@ DTYPE_OF: Final[dict[int, DType]] = {
 }
 ELEMENT_OF: Final[dict[str, int]] = {d.name: code for code, d in DTYPE_OF.items()}
 
+SMALL_INTS: Final[dict[int, tuple[DType, int]]] = {
+    code: (dtype, bits)
+    for name, dtype, bits in (("INT4", i8, 4), ("UINT4", u8, 4), ("INT2", i8, 2), ("UINT2", u8, 2))
+    if (code := getattr(TensorProto, name, None)) is not None
+}
+"""Integers of less than a byte: each is kept in a byte here, as a constant or between nodes."""
+
+SMALL_FLOATS: Final[dict[int, int]] = {
+    code: bits
+    for name, bits in (
+        ("FLOAT8E4M3FN", 8), ("FLOAT8E4M3FNUZ", 8), ("FLOAT8E5M2", 8), ("FLOAT8E5M2FNUZ", 8),
+        ("FLOAT8E8M0", 8), ("FLOAT4E2M1", 4),
+    )
+    if (code := getattr(TensorProto, name, None)) is not None
+}  # fmt: skip
+"""Floats of a byte or less: constants of them are f32 here, which has all their values."""
+
 
 @dataclass(frozen=True)
 class TensorFolder:
@@ -79,15 +96,41 @@ def dtype_of(code: int, what: str) -> DType:
     raise UnsupportedError(f"{what} has element type {name}; supported are {have}")
 
 
+def small_range(code: int) -> tuple[int, int]:
+    """The least and the greatest of an integer type of less than a byte."""
+    dtype, bits = SMALL_INTS[code]
+    return (-1 << bits - 1, (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+
+
+def stored_type(code: int, what: str) -> tuple[DType, int]:
+    """What the elements of a tensor become here, and how many bits each has in the file."""
+    if code in SMALL_INTS:
+        return SMALL_INTS[code]
+    if code in SMALL_FLOATS:
+        return f32, SMALL_FLOATS[code]
+    dtype = dtype_of(code, what)
+    return dtype, 8 * dtype.bytes
+
+
+def small_element(tensor: TensorProto | SparseTensorProto) -> int:
+    """The element type of a tensor where it is kept as another one here, else 0."""
+    code = tensor.data_type if isinstance(tensor, TensorProto) else 0
+    return code if code in SMALL_INTS or code in SMALL_FLOATS else 0
+
+
 def to_array(tensor: TensorProto, folder: TensorFolder) -> np.ndarray:
     """The contents of a tensor, read-only where they are mapped from a file."""
     what = f"tensor {tensor.name!r}"
-    dtype = dtype_of(tensor.data_type, what)
+    dtype, bits = stored_type(tensor.data_type, what)
     if any(d < 0 for d in tensor.dims):
         raise InvalidModelError(f"{what} has a negative dimension: {list(tensor.dims)}")
     if tensor.data_location == TensorProto.EXTERNAL:
-        return _external(tensor, dtype, folder)
-    _check_length(tensor, dtype, what)
+        if bits == 8 * dtype.bytes:
+            return _external(
+                tensor, dtype.numpy, math.prod(tensor.dims), tuple(tensor.dims), folder
+            )
+        return _external_small(tensor, bits, folder).astype(dtype.numpy)
+    _check_length(tensor, bits, what)
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError) as error:
@@ -117,26 +160,35 @@ def element_code(dtype: DType) -> int:
     return ELEMENT_OF[dtype.name]
 
 
-def _check_length(tensor: TensorProto, dtype: DType, what: str) -> None:
+def _check_length(tensor: TensorProto, bits: int, what: str) -> None:
     count = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
-        have, need = len(tensor.raw_data), count * dtype.bytes
+        have, need = len(tensor.raw_data), -(-count * bits // 8)
         unit = "bytes"
     else:
         field = helper.tensor_dtype_to_field(tensor.data_type)
-        have, need = len(getattr(tensor, field)), count
+        have, need = len(getattr(tensor, field)), -(-count * min(bits, 8) // 8)
         unit = "elements"
     if have != need:
         raise InvalidModelError(f"{what} needs {need} {unit} and has {have}")
 
 
-def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.ndarray:
+def _external_small(tensor: TensorProto, bits: int, folder: TensorFolder) -> np.ndarray:
+    """External data of less than two bytes an element, several to a byte, as NumPy has them."""
+    count = -(-math.prod(tensor.dims) * bits // 8)
+    data = _external(tensor, np.dtype(np.uint8), count, (count,), folder)
+    inside = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=data.tobytes())
+    return np.asarray(numpy_helper.to_array(inside))
+
+
+def _external(
+    tensor: TensorProto, dtype: np.dtype, count: int, shape: tuple[int, ...], folder: TensorFolder
+) -> np.ndarray:
     entries = {e.key: e.value for e in tensor.external_data}
     what = f"tensor {tensor.name!r}"
     location = entries.get("location", "")
     path = _data_path(location, folder, what)
-    count = math.prod(tensor.dims)
-    need = count * dtype.bytes
+    need = count * dtype.itemsize
     try:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(need)))
@@ -152,10 +204,9 @@ def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.nda
             f"{what}: bytes {offset} to {offset + length} of {location!r} are wanted, "
             f"but the file has {size}"
         )
-    shape = tuple(tensor.dims)
     if need == 0:
         try:
-            return np.zeros(shape, dtype.numpy)
+            return np.zeros(shape, dtype)
         except ValueError as error:  # more elements than can be counted, were it not for the 0
             raise InvalidModelError(f"{what} has impossible dims {list(shape)}") from error
     with path.open("rb") as file:
@@ -163,7 +214,7 @@ def _external(tensor: TensorProto, dtype: DType, folder: TensorFolder) -> np.nda
         view = mmap.mmap(
             file.fileno(), offset + length - start, access=mmap.ACCESS_READ, offset=start
         )
-    return np.frombuffer(view, dtype.numpy, count, offset - start).reshape(shape)
+    return np.frombuffer(view, dtype, count, offset - start).reshape(shape)
 
 
 def _data_path(location: str, folder: TensorFolder, what: str) -> Path:
