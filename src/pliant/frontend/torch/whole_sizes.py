@@ -152,6 +152,28 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) 
     return (base @ theta.transpose(1, 2)).reshape([batch, *image, rank])
 
 
+def _interpolate(
+    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
+) -> Tensor | None:  # fmt: skip
+    """With antialias: the operator that takes the sizes, which F.interpolate does not call."""
+    if not antialias or x.ndim != 4:
+        return None
+    scales: list[Any] = [None, None]
+    if size is not None:
+        sizes = _each(size, 2)
+    else:
+        factors = _each(scale_factor, 2)
+        sizes = [math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+        scales = scales if recompute_scale_factor else factors
+    if not _is_symbol(*sizes):
+        return None
+    by_mode = {"bilinear": torch.ops.aten._upsample_bilinear2d_aa,
+               "bicubic": torch.ops.aten._upsample_bicubic2d_aa}  # fmt: skip
+    result: Tensor = by_mode[mode].default(x, sizes, bool(align_corners), *scales)
+    return result
+
+
 _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     **dict.fromkeys((F.max_pool1d, torch.max_pool1d), _max_pool1d),
     F.avg_pool1d: _whole_pool(1, F.avg_pool1d, _mean),
@@ -164,5 +186,6 @@ _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     F.one_hot: _one_hot,
     torch.kron: _kron,
     F.affine_grid: _affine_grid,
+    F.interpolate: _interpolate,
 }
 """By the functions of torch; a rule that is not meant answers None."""
