@@ -22,7 +22,7 @@ from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
 from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
-from pliant.frontend.torch.lower_reduce import Lazy
+from pliant.frontend.torch.lazy import Lazy
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers

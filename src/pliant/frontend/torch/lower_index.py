@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, constant
+from pliant.frontend.torch.in_f32 import all_in_f32
 from pliant.frontend.torch.lower_shape import slice_axis
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
@@ -272,6 +273,15 @@ def histc(ctx: Context, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) 
     return ctx.cast(counts, x.dtype)
 
 
+_SUMS: Final[Table] = {
+    "aten.scatter_add.default": scatter("add"),
+    "aten.scatter_reduce.two": scatter_reduce,
+    "aten.index_add.default": index_add,
+    "aten.embedding_bag.padding_idx": embedding_bag,
+    "aten._embedding_bag.default": embedding_bag,
+    "aten._embedding_bag_forward_only.default": embedding_bag,
+}
+
 INDEX: Final[Table] = {
     "aten.embedding.default": embedding,
     "aten.index.Tensor": index,
@@ -286,9 +296,7 @@ INDEX: Final[Table] = {
     "aten.scatter.value": scatter("none"),
     "aten.scatter.reduce": scatter_with,
     "aten.scatter.value_reduce": scatter_with,
-    "aten.scatter_add.default": scatter("add"),
-    "aten.scatter_reduce.two": scatter_reduce,
-    "aten.index_add.default": index_add,
+    **all_in_f32(_SUMS),
     "aten.index_copy.default": index_copy,
     "aten.index_fill.int_Scalar": index_fill,
     "aten.index_fill.int_Tensor": index_fill,
@@ -297,9 +305,6 @@ INDEX: Final[Table] = {
     "aten.searchsorted.Scalar": searchsorted,
     "aten.histc.default": histc,
     "aten.masked_scatter.default": masked_scatter,
-    "aten.embedding_bag.padding_idx": embedding_bag,
-    "aten._embedding_bag.default": embedding_bag,
-    "aten._embedding_bag_forward_only.default": embedding_bag,
     **dict.fromkeys(
         ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
          "aten._unique2.default", "aten.item.default",

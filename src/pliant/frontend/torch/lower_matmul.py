@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import boolean, i64
 from pliant.frontend.torch.context import Context, Table, constant
+from pliant.frontend.torch.in_f32 import all_in_f32
 from pliant.frontend.torch.lower_index import rank_among
 from pliant.frontend.torch.lower_reduce import vector_norm
 from pliant.graph.function import Value
@@ -22,7 +23,16 @@ def matmul(ctx: Context, a: Value, b: Value) -> Any:
 
 def added(ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta * base + alpha * (a @ b): addmm, addmv, baddbmm."""
-    product = ctx.call("matmul", a, b)
+    factors = [constant(f, "a factor of a product") for f in (alpha, beta)]
+    if a.dtype.is_float:
+        factors = [float(f) for f in factors]
+    return ctx.call(
+        "gemm", a, b, None if factors[1] == 0 else base, alpha=factors[0], beta=factors[1]
+    )
+
+
+def added_product(ctx: Context, base: Value, product: Value, beta: Any, alpha: Any) -> Any:
+    """beta * base + alpha * product; what is times 0 does not count, NaN or not."""
     if alpha != 1:
         product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
     if beta == 0:
@@ -37,8 +47,14 @@ def added_batches(
 ) -> Any:
     """addbmm: the products are summed over the batch."""
     product = ctx.call("sum", ctx.call("matmul", a, b), axes=(0,), keepdims=False)
-    product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
-    return ctx.call("add", ctx.call("mul", base, ctx.tensor(beta, base.dtype)), product)
+    return added_product(ctx, base, product, beta, alpha)
+
+
+def added_outer(
+    ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    """addr."""
+    return added_product(ctx, base, outer(ctx, a, b), beta, alpha)
 
 
 def outer(ctx: Context, a: Value, b: Value) -> Any:
@@ -150,9 +166,17 @@ def of_groups(
     return ctx.cast(kept, ctx.out_dtype())
 
 
-MATMUL: Final[Table] = {
-    "aten.linear.default": linear,
+_COMPOSED: Final[Table] = {
     "aten.bilinear.default": bilinear,
+    "aten.addbmm.default": added_batches,
+    "aten.addr.default": added_outer,
+    "aten.cdist.default": distances,
+    "aten._cdist_forward.default": distances,
+}
+
+MATMUL: Final[Table] = {
+    **{f"aten.{name}.default": added for name in ("addmm", "addmv", "baddbmm")},
+    "aten.linear.default": linear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
     "aten.bmm.default": matmul,
@@ -162,15 +186,10 @@ MATMUL: Final[Table] = {
     "aten.dot.default": matmul,
     "aten.vdot.default": matmul,
     "aten.inner.default": inner,
-    "aten.addmm.default": added,
-    "aten.addmv.default": added,
-    "aten.baddbmm.default": added,
-    "aten.addbmm.default": added_batches,
     "aten.outer.default": outer,
     "aten.ger.default": outer,
     "aten.einsum.default": einsum,
-    "aten.cdist.default": distances,
-    "aten._cdist_forward.default": distances,
+    **all_in_f32(_COMPOSED),
     "aten.chain_matmul.default": chained,
     "aten.linalg_multi_dot.default": chained,
     "aten.scaled_dot_product_attention.default": scaled_dot_product_attention,

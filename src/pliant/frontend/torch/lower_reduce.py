@@ -15,6 +15,8 @@ from pliant.frontend.torch.context import (
     constant,
     dtype_of,
 )  # fmt: skip
+from pliant.frontend.torch.in_f32 import all_in_f32
+from pliant.frontend.torch.lazy import Lazy
 from pliant.frontend.torch.lower_shape import flatten, slice_axis, to_shape
 from pliant.frontend.torch.promote import floating
 from pliant.graph.function import Value
@@ -58,19 +60,6 @@ def extreme_along(op: str) -> Lowering:
         return values, Lazy(lambda: arg_extreme("arg" + op)(ctx, x, dim, keepdim))
 
     return lower
-
-
-class Lazy:
-    """A second result that most models do not read; made on first use."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-        self._value: Any = None
-
-    def get(self) -> Any:
-        if self._value is None:
-            self._value = self._make()
-        return self._value
 
 
 def arg_extreme(op: str) -> Lowering:
@@ -264,6 +253,24 @@ def all_elements(op: str) -> Lowering:
     return lambda ctx, x: ctx.call(op, x, axes=axes_of(None, len(x.shape)), keepdims=False)
 
 
+_STATISTICS: Final[Table] = {
+    **{
+        f"aten.{name}.{overload}": variance(name == "std")
+        for name in ("var", "std")
+        for overload in ("default", "dim", "correction")
+    },
+    **{
+        f"aten.{name}_mean.{overload}": variance_and_mean(name == "std")
+        for name in ("var", "std")
+        for overload in ("default", "dim", "correction")
+    },
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten.norm.Scalar": vector_norm,
+    "aten.norm.ScalarOpt_dim": vector_norm,
+    "aten.norm.ScalarOpt_dim_dtype": vector_norm,
+    "aten.norm.ScalarOpt_dtype": lambda ctx, x, p, dtype: vector_norm(ctx, x, p, dtype=dtype),
+}
+
 REDUCE: Final[Table] = {
     "aten.sum.default": reduce_all("sum", widen=True),
     "aten.sum.dim_IntList": reduction("sum", widen=True),
@@ -287,21 +294,7 @@ REDUCE: Final[Table] = {
     "aten.count_nonzero.default": count_nonzero,
     "aten.count_nonzero.dim_IntList": count_nonzero,
     "aten.logsumexp.default": logsumexp,
-    **{
-        f"aten.{name}.{overload}": variance(name == "std")
-        for name in ("var", "std")
-        for overload in ("default", "dim", "correction")
-    },
-    **{
-        f"aten.{name}_mean.{overload}": variance_and_mean(name == "std")
-        for name in ("var", "std")
-        for overload in ("default", "dim", "correction")
-    },
-    "aten.linalg_vector_norm.default": vector_norm,
-    "aten.norm.Scalar": vector_norm,
-    "aten.norm.ScalarOpt_dim": vector_norm,
-    "aten.norm.ScalarOpt_dim_dtype": vector_norm,
-    "aten.norm.ScalarOpt_dtype": lambda ctx, x, p, dtype: vector_norm(ctx, x, p, dtype=dtype),
+    **all_in_f32(_STATISTICS),
     "aten.cumsum.default": running("cumsum"),
     "aten.cumprod.default": running("cumprod"),
     "aten.cummax.default": running_extreme("cummax"),
