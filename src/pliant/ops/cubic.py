@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pliant.ir.expr import Expr
+from pliant.ir.expr import Expr, Unary
+from pliant.ir.tensor import select
 
 
 def cubic_weights(t: Expr, a: float) -> list[tuple[int, Expr]]:
@@ -10,11 +11,22 @@ def cubic_weights(t: Expr, a: float) -> list[tuple[int, Expr]]:
 
     Keys, "Cubic convolution interpolation" (1981), with the free coefficient a (there -1/2).
     """
+    return [
+        (-1, _far(t + 1.0, a)), (0, _near(t, a)), (1, _near(1.0 - t, a)), (2, _far(2.0 - t, a)),
+    ]  # fmt: skip
 
-    def near(s: Expr) -> Expr:  # |s| <= 1
-        return ((s * (a + 2) - (a + 3)) * s) * s + 1.0
 
-    def far(s: Expr) -> Expr:  # 1 <= |s| <= 2
-        return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a
+def cubic_kernel(t: Expr, a: float) -> Expr:
+    """The weight of what is t away."""
+    s = Unary("abs", t)
+    return select(s <= 1.0, _near(s, a), select(s < 2.0, _far(s, a), 0.0))
 
-    return [(-1, far(t + 1.0)), (0, near(t)), (1, near(1.0 - t)), (2, far(2.0 - t))]
+
+def _near(s: Expr, a: float) -> Expr:
+    """0 <= s <= 1."""
+    return ((s * (a + 2) - (a + 3)) * s) * s + 1.0
+
+
+def _far(s: Expr, a: float) -> Expr:
+    """1 <= s <= 2."""
+    return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a

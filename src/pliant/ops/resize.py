@@ -15,8 +15,9 @@ from typing import Final
 from pliant.base.dtypes import DType, f32
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.expr import Expr, as_expr
-from pliant.ir.tensor import Tensor, compute, select, within
+from pliant.ir.expr import Expr, Unary, as_expr
+from pliant.ir.tensor import Tensor, compute, reduce, select, within
+from pliant.ops.activation import maximum_of
 from pliant.ops.common import (
     accumulator,
     cast_tensor,
@@ -25,7 +26,7 @@ from pliant.ops.common import (
     replaced,
     shape_of,
 )
-from pliant.ops.cubic import cubic_weights
+from pliant.ops.cubic import cubic_kernel, cubic_weights
 from pliant.ops.grid_sample import grid_sample
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, const, maximum, minimum
 
@@ -70,6 +71,10 @@ class Axis:
                 return ((2 * i + 1) * up - down) * many, 2 * down
         return (2 * i + 1) * up - down, 2 * down
 
+    def step(self) -> tuple[Int, Int]:
+        """How far apart the coordinates of neighbours are: num / den."""
+        return (self.n, positive(self.m)) if self.scale is None else _ratio(self.scale)
+
 
 def _ratio(scale: Fraction) -> tuple[Int, Int]:
     return const(scale.denominator), const(scale.numerator)
@@ -89,11 +94,13 @@ def resize(
     nearest: str = "round_prefer_floor",
     cubic_coeff: float = -0.75,
     exclude_outside: bool = False,
+    antialias: bool = False,
 ) -> Tensor:
     """x resampled to `sizes`, one dimension after the other (ONNX Resize, torch interpolate).
 
     A scale of None is the ratio of the sizes. Elements beyond the edge are those of the edge, or
-    with `exclude_outside` left out of the weighted mean.
+    with `exclude_outside` left out of the weighted mean. With `antialias` a mean where elements
+    become fewer is over all that lie between: its weights are spread by the ratio.
     """
     if mode not in MODES or coordinate not in COORDINATES or nearest not in ROUNDINGS:
         raise InvalidModelError(f"no resize {mode!r}, {coordinate!r}, {nearest!r}")
@@ -112,7 +119,13 @@ def resize(
     wide = accumulator(x.dtype) if x.dtype.is_float else f32
     result: Tensor = cast_tensor(x, wide)
     for d, axis in axes.items():
-        result = _interpolated(result, d, axis, taps, exclude_outside)
+        if antialias:
+            kernel: Kernel = (
+                _TENT if mode == "linear" else (2, partial(cubic_kernel, a=cubic_coeff))
+            )
+            result = _spread(result, d, axis, kernel, exclude_outside)
+        else:
+            result = _interpolated(result, d, axis, taps, exclude_outside)
     return cast_tensor(result, x.dtype)
 
 
@@ -174,6 +187,44 @@ def _interpolated(x: Tensor, d: int, axis: Axis, taps: Taps, exclude: bool) -> T
         terms = [x[replaced(i, d, _clamped(num // den + k, axis.n))] * w for k, w in weights]
         total = _total(terms)
         return total / _total([w for _, w in weights]) if exclude else total
+
+    requires = not_empty(axis.n, f"resized dim {d}")
+    return compute(replaced(x.shape, d, axis.m), body, "resize", requires)
+
+
+Kernel = tuple[int, Callable[[Expr], Expr]]
+"""How far from a coordinate elements count, and the weight of what is so far away."""
+
+_TENT: Final[Kernel] = (1, lambda t: maximum_of(1.0 - Unary("abs", t), 0.0))
+
+
+def _spread(x: Tensor, d: int, axis: Axis, kernel: Kernel, exclude: bool) -> Tensor:
+    """One dimension resampled, with the kernel as wide as the coordinates are apart."""
+    dtype, (radius, weight_of) = x.dtype, kernel
+    up, down = axis.step()
+    wide = maximum(up, down)  # over down: the kernel's width
+    count = 2 * radius * wide // down + 1
+
+    def first(i: Int) -> Int:
+        num, den = axis.source(i)
+        return ceildiv(num * down - radius * wide * den, den * down)
+
+    def weight(i: Int, k: Int) -> Expr:
+        num, den = axis.source(i)
+        at = first(i) + k
+        away = as_expr((at * den - num) * down, dtype) / as_expr(as_int(den * wide), dtype)
+        value = weight_of(away)
+        return select(within(at, axis.n), value, 0.0) if exclude else value
+
+    weights = compute((axis.m, count), weight, "weights")
+    totals = compute((axis.m,), lambda i: reduce("sum", [count], lambda k: weights[i, k]), "total")
+    parts = compute((axis.m, count), lambda i, k: weights[i, k] / totals[i], "parts")
+
+    def body(*i: Int) -> Expr:
+        def term(k: Int) -> Expr:
+            return x[replaced(i, d, _clamped(first(i[d]) + k, axis.n))] * parts[i[d], k]
+
+        return reduce("sum", [count], term)
 
     requires = not_empty(axis.n, f"resized dim {d}")
     return compute(replaced(x.shape, d, axis.m), body, "resize", requires)

@@ -63,6 +63,23 @@ def test_parts_of_any_size(sections: int) -> None:
         assert_same(f(x), fn(x))
 
 
+@pytest.mark.parametrize("options", [
+    {"size": (5, 12), "mode": "bilinear"}, {"size": (16, 5), "mode": "bicubic"},
+    {"size": (3, 5), "mode": "bicubic", "antialias": True}, {"size": (7, 4), "mode": "nearest"},
+])  # fmt: skip
+def test_bytes_are_resampled(options: dict[str, Any]) -> None:
+    """Rounded and clamped as torch does it; its weights of 15 bits decide near halves."""
+    fn: Any = lambda x: F.interpolate(x, **options)  # noqa: E731
+    x = torch.randint(0, 256, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0)).byte()
+    x[:, :, ::2] = 255 * (x[:, :, ::2] > 127)
+    f = pliant.compile(Apply(fn), (x,), dynamic_shapes=(({2: "h"},),))
+    for image in (x, x[:, :, :5]):
+        found, expected = f(image), fn(image)
+        assert found.dtype is torch.uint8
+        away = (found.int() - expected.int()).abs()
+        assert away.max() <= 1 and away.float().mean() < 0.05
+
+
 def test_a_slice_of_one_is_squeezed() -> None:
     fn: Any = lambda x: x[:, 1:2].squeeze(1) + 1  # noqa: E731
     f = pliant.compile(Apply(fn), (torch.randn(4, 5, 3),), dynamic_shapes=(({1: "n"},),))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from pliant.base.dtypes import f32, u8
 from pliant.frontend.torch.context import Context, Lowering, Table
 from pliant.graph.function import Value
+from pliant.sym.expr import Int
 
 
 def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
@@ -13,9 +16,24 @@ def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
     out = ctx.out_shape()
     exact = attrs["coordinate"] != "align_corners"  # torch uses the sizes' ratio there
     given = tuple(s if exact and isinstance(s, int | float) else None for s in scales)
-    return ctx.call(
-        "resize", x, sizes=(*x.shape[:2], *out[2:]), scales=(None, None, *given), **attrs
-    )
+    sizes, scales = (*x.shape[:2], *out[2:]), (None, None, *given)
+    if x.dtype is u8 and attrs["mode"] != "nearest":
+        return _of_bytes(ctx, x, sizes, scales, attrs)
+    return ctx.call("resize", x, sizes=sizes, scales=scales, **attrs)
+
+
+def _of_bytes(
+    ctx: Context, x: Value, sizes: Sequence[Any], scales: Sequence[Any], attrs: dict[str, Any]
+) -> Any:
+    """One dimension after the other, the last first, each rounded to bytes as torch does it."""
+    half, ends = ctx.scalar(0.5, f32), (ctx.scalar(0, f32), ctx.scalar(255, f32))
+    for d in range(len(sizes) - 1, 1, -1):
+        one = tuple(sizes[k] if k == d else n for k, n in enumerate(x.shape))
+        given = tuple(s if k == d else None for k, s in enumerate(scales))
+        y = ctx.call("resize", ctx.cast(x, f32), sizes=one, scales=given, **attrs)
+        y = ctx.call("floor", ctx.call("add", y, half))
+        x = ctx.cast(ctx.call("clamp", y, *ends), u8)
+    return x
 
 
 def vector(mode: str, align: bool) -> Lowering:
@@ -40,6 +58,26 @@ def plain(mode: str, align: bool) -> Lowering:
         return resize(ctx, x, scales, **_attributes(mode, corners))
 
     return lower
+
+
+def antialiased(mode: str) -> Lowering:
+    """`_upsample_*_aa.vec(x, output_size, align_corners, scale_factors)`: the weights of PIL."""
+
+    def lower(ctx: Context, x: Value, output_size: Any, corners: bool, factors: Any = None) -> Any:
+        scales = list(factors) if factors else [None] * (len(x.shape) - 2)
+        if corners:  # by the ratio of all but one of the elements, from the same start
+            scales = [_all_but_one(ctx, *nm) for nm in zip(x.shape[2:], ctx.out_shape()[2:])]
+        attrs = {"mode": mode, "coordinate": "half_pixel", "cubic_coeff": -0.5}
+        return resize(ctx, x, scales, **attrs, exclude_outside=True, antialias=True)
+
+    return lower
+
+
+def _all_but_one(ctx: Context, n: Int, m: Int) -> float | None:
+    """The scale (m - 1) / (n - 1)."""
+    if not n.is_const or not m.is_const:
+        raise ctx.unsupported("antialias with align_corners of a symbolic size")
+    return (m.value - 1) / (n.value - 1) if m.value > 1 and n.value > 1 else None
 
 
 def _attributes(mode: str, corners: bool) -> dict[str, Any]:
@@ -77,6 +115,8 @@ def _rows() -> dict[str, Lowering]:
     for name, mode, align in names:
         rows[f"aten.{name}.vec"] = vector(mode, align)
         rows[f"aten.{name}.default"] = plain(mode, align)
+    for name, mode in (("bilinear2d", "linear"), ("bicubic2d", "cubic")):
+        rows[f"aten._upsample_{name}_aa.vec"] = antialiased(mode)
     return rows
 
 
