@@ -64,8 +64,8 @@ def max_pool_places(
     dilations: Sequence[int],
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Where in its channel's image the first greatest element of every window lies, as i64: how
-    many elements are before it, row by row."""
+    """Where in its channel's image the first greatest element of every window lies, or its last
+    NaN (torch), as i64: how many elements are before it, row by row."""
     box = windows(x, kernel, strides, pads, dilations)
     best = over_windows(x, box, "max", x.dtype.min, ceil_mode, x.dtype)
     everywhere = product(box.spatial)
@@ -79,11 +79,15 @@ def max_pool_places(
             for at, extent in zip(position, box.spatial, strict=True):
                 place = place * extent + at
             found = found if inside is None else select(inside, found, False)
-            return select(found, place, everywhere)
+            value = as_expr(place)
+            if x.dtype.is_float:  # of negative places the last is the least
+                value = select(Unary("isnan", best[(n, c, *p)]), -value, value)
+            return select(found, value, everywhere)
 
         return reduce("min", box.kernel, term)
 
-    return compute(best.shape, body, "window_place", () if ceil_mode else box.fit())
+    places = compute(best.shape, body, "window_place", () if ceil_mode else box.fit())
+    return compute(best.shape, lambda *i: Unary("abs", places[i]), "window_place")
 
 
 def avg_pool(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pliant.base.dtypes import DType, boolean
+from pliant.frontend.torch.as_vectors import as_vectors
 from pliant.frontend.torch.context import Context, Lowering, Table, dtype_of
 from pliant.frontend.torch.in_f32 import all_in_f32
 from pliant.frontend.torch.promote import common_type, floating, from_torch, in_sums
@@ -521,7 +522,7 @@ ELEMENTWISE: Final[Table] = {
     "aten.hardsigmoid.default": lambda ctx, x: ctx.call("hardsigmoid", x, alpha=1 / 6, beta=0.5),
     "aten.leaky_relu.default": leaky_relu,
     "aten.rrelu.default": rrelu,
-    "aten.prelu.default": prelu,
+    "aten.prelu.default": as_vectors(prelu),
     "aten._prelu_kernel.default": lambda ctx, x, slope: ctx.call("prelu", x, slope),
     "aten.softplus.default": softplus,
     "aten.threshold.default": threshold,

@@ -16,10 +16,10 @@ def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
     out = ctx.out_shape()
     exact = attrs["coordinate"] != "align_corners"  # torch uses the sizes' ratio there
     given = tuple(s if exact and isinstance(s, int | float) else None for s in scales)
-    sizes, scales = (*x.shape[:2], *out[2:]), (None, None, *given)
+    sizes, ratios = (*x.shape[:2], *out[2:]), (None, None, *given)
     if x.dtype is u8 and attrs["mode"] != "nearest":
-        return _of_bytes(ctx, x, sizes, scales, attrs)
-    return ctx.call("resize", x, sizes=sizes, scales=scales, **attrs)
+        return _of_bytes(ctx, x, sizes, ratios, attrs)
+    return ctx.call("resize", x, sizes=sizes, scales=ratios, **attrs)
 
 
 def _of_bytes(

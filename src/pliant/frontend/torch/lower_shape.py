@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from pliant.base.dtypes import boolean
+from pliant.frontend.torch.as_vectors import as_vectors
 from pliant.frontend.torch.context import (
     Context,
     Table,
@@ -292,16 +294,24 @@ def split(ctx: Context, x: Value, _sizes: Any, dim: int = 0) -> Any:
 
 
 def tensor_split(ctx: Context, x: Value, sections: Any, dim: int = 0) -> Any:
-    """As even as may be, the longer parts first. (The sizes that torch derives are those of its
-    example where the dimension is symbolic.)"""
+    """In so many sections, as even as may be, the longer first; or as slices between indices. (The
+    sizes that torch derives are those of its example where the dimension is symbolic.)"""
     axis, count = axis_of(dim, len(x.shape)), len(ctx.meta())
+    if isinstance(sections, Value):
+        known = ctx.builder.constant(sections)
+        if known is None:
+            raise ctx.unsupported("sections that are computed (their sizes depend on the data)")
+        sections = known.tolist()
+    if isinstance(sections, Sequence):
+        ends = [None, *sections, None]
+        return tuple(slice_(ctx, x, axis, a, b) for a, b in itertools.pairwise(ends))
     sizes = tuple((x.shape[axis] + (count - 1 - k)) // count for k in range(count))
     return (x,) if count == 1 else ctx.call("split", x, sizes=sizes, axis=axis)
 
 
 def split_fixed(dim: int) -> Any:
     """hsplit, vsplit, dsplit: along a dimension of their own."""
-    return lambda ctx, x, sizes: split(ctx, x, sizes, dim if len(x.shape) > 1 else 0)
+    return lambda ctx, x, parts: tensor_split(ctx, x, parts, dim if len(x.shape) > 1 else 0)
 
 
 def unbind(ctx: Context, x: Value, dim: int = 0) -> Any:
@@ -516,7 +526,8 @@ SHAPE: Final[Table] = {
     "aten.split_with_sizes_copy.default": split,
     "aten.chunk.default": split,
     "aten.tensor_split.sections": tensor_split,
-    "aten.tensor_split.indices": split,
+    "aten.tensor_split.indices": tensor_split,
+    "aten.tensor_split.tensor_indices_or_sections": tensor_split,
     **{
         f"aten.{name}split.{overload}": split_fixed(dim)
         for name, dim in (("h", 1), ("v", 0), ("d", 2))
@@ -549,7 +560,7 @@ SHAPE: Final[Table] = {
     "aten.pixel_unshuffle.default": pixel_unshuffle,
     "aten.channel_shuffle.default": channel_shuffle,
     "aten.native_channel_shuffle.default": channel_shuffle,
-    "aten.unfold.default": unfold,
+    "aten.unfold.default": as_vectors(unfold),
     "aten.im2col.default": im2col,
     "aten.as_strided.default": as_strided_unsupported,
 }  # fmt: skip
