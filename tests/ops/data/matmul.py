@@ -128,7 +128,9 @@ def gemm_cases() -> list[Case]:
         (arg("f32", 2, "m", "k"), arg("f32", 2, "k", "n"), arg("f32", "m", "n")),
         (arg("f32", "m", "k"), arg("f32", "k"), arg("f32", "m")),
     ):
-        found += with_types(Case("gemm", (a, b, c), in_f64(gemm), factors, SIZES, 4), "f32", "bf16")
+        note = f"rank{len(a.dims)}"
+        base = Case("gemm", (a, b, c), in_f64(gemm), factors, SIZES, 4, note)
+        found += with_types(base, "f32", "bf16")
     return found
 
 

@@ -11,9 +11,11 @@ from pliant.frontend.torch.lower_elementwise import ELEMENTWISE
 from pliant.frontend.torch.lower_index import INDEX
 from pliant.frontend.torch.lower_matmul import MATMUL
 from pliant.frontend.torch.lower_normalize import NORMALIZE
+from pliant.frontend.torch.lower_order import ORDER
 from pliant.frontend.torch.lower_recurrent import RECURRENT
 from pliant.frontend.torch.lower_reduce import REDUCE
 from pliant.frontend.torch.lower_resize import RESIZE
+from pliant.frontend.torch.lower_scatter import SCATTER
 from pliant.frontend.torch.lower_shape import SHAPE
 
 
@@ -29,5 +31,16 @@ def join(*families: Table) -> dict[str, Lowering]:
 
 
 ATEN: Final[Table] = join(
-    ELEMENTWISE, SHAPE, CREATE, REDUCE, MATMUL, CONV, NORMALIZE, INDEX, RESIZE, RECURRENT
+    ELEMENTWISE,
+    SHAPE,
+    CREATE,
+    REDUCE,
+    MATMUL,
+    CONV,
+    NORMALIZE,
+    INDEX,
+    RESIZE,
+    RECURRENT,
+    ORDER,
+    SCATTER,
 )

@@ -155,6 +155,15 @@ def _false(ctx: Context, x: Value) -> Any:
     return ctx.call("ne", x, x)
 
 
+def angle(ctx: Context, x: Value) -> Any:
+    """Of real numbers: pi where they are negative."""
+    dtype = floating(x.dtype)
+    y = ctx.cast(x, dtype)
+    turned = ctx.call("lt", y, ctx.scalar(0, dtype))
+    found = ctx.call("where", turned, ctx.scalar(math.pi, dtype), ctx.scalar(0, dtype))
+    return ctx.call("where", ctx.call("isnan", y), y, found)
+
+
 def nan_to_num(
     ctx: Context, x: Value, nan: Any = None, posinf: Any = None, neginf: Any = None
 ) -> Any:
@@ -513,6 +522,7 @@ ELEMENTWISE: Final[Table] = {
     "aten.isinf.default": is_inf,
     "aten.isfinite.default": is_finite,
     "aten.nan_to_num.default": nan_to_num,
+    "aten.angle.default": angle,
     "aten.gelu.default": gelu,
     "aten.elu.default": elu,
     "aten.selu.default": selu,

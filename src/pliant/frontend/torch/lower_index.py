@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.frontend.torch.as_vectors import all_as_vectors
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, constant
@@ -51,11 +53,23 @@ def _put_where(
 def _index_list(
     ctx: Context, x: Value, indices: Sequence[Value | None]
 ) -> tuple[Value | None, ...]:
-    if any(v is not None and v.dtype is boolean for v in indices):
+    places: list[Value | None] = []
+    for v in indices:
+        if v is not None and v.dtype is boolean:
+            places += _places_of(ctx, v)
+        else:
+            places.append(None if v is None else ctx.indices(v))
+    return tuple(places)
+
+
+def _places_of(ctx: Context, mask: Value) -> list[Value]:
+    """Where a mask that the model holds is true, an index for each of its dimensions."""
+    known = ctx.builder.constant(mask)
+    if known is None:
         raise ctx.unsupported(
             "indexing with a boolean mask gives a size that depends on the data; use torch.where"
         )
-    return tuple(None if v is None else ctx.indices(v) for v in indices)
+    return [ctx.builder.weight("places", at.astype(np.int64)) for at in np.nonzero(known)]
 
 
 def index_select(ctx: Context, x: Value, dim: int, indices: Value) -> Any:
@@ -338,7 +352,8 @@ INDEX: Final[Table] = {
     "aten.masked_scatter.default": masked_scatter,
     **dict.fromkeys(
         ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
-         "aten._unique2.default", "aten.item.default",
+         "aten._unique2.default", "aten.unique_dim.default", "aten.bincount.default",
+         "aten.argwhere.default", "aten.item.default",
          "aten._local_scalar_dense.default", "aten.unique_consecutive.default"),
         masked_select,
     ),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import boolean, i64
 from pliant.frontend.torch.context import Context, Table, constant
 from pliant.frontend.torch.in_f32 import all_in_f32
 from pliant.frontend.torch.lower_index import rank_among
 from pliant.frontend.torch.lower_reduce import vector_norm
+from pliant.frontend.torch.promote import from_torch
 from pliant.graph.function import Value
 
 
@@ -19,6 +22,21 @@ def linear(ctx: Context, x: Value, weight: Value, bias: Value | None = None) -> 
 
 def matmul(ctx: Context, a: Value, b: Value) -> Any:
     return ctx.call("matmul", a, b)
+
+
+def matmul_as(ctx: Context, a: Value, b: Value, dtype: Any) -> Any:
+    """mm, bmm whose result keeps what 16-bit floats are summed in."""
+    to = from_torch(dtype)
+    return ctx.call("matmul", ctx.cast(a, to), ctx.cast(b, to))
+
+
+def pairwise(ctx: Context, x: Value, p: float = 2.0) -> Any:
+    """pdist: of each pair of rows once. Which they are depends on the number of rows alone."""
+    if not x.shape[0].is_const:
+        raise ctx.unsupported("pdist of a symbolic number of rows; use cdist")
+    pairs = np.triu_indices(x.shape[0].value, 1)
+    a, b = (ctx.call("gather", x, ctx.builder.weight("rows", k), axis=0) for k in pairs)
+    return vector_norm(ctx, ctx.call("sub", a, b), p, -1)
 
 
 def added(ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -182,6 +200,10 @@ MATMUL: Final[Table] = {
     "aten.bmm.default": matmul,
     "aten._grouped_mm.default": of_groups,
     "transformers.grouped_mm_fallback.default": of_groups,
+    "aten.mm.dtype": matmul_as,
+    "aten.bmm.dtype": matmul_as,
+    "aten.pdist.default": pairwise,
+    "aten._pdist_forward.default": pairwise,
     "aten.mv.default": matmul,
     "aten.dot.default": matmul,
     "aten.vdot.default": matmul,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.base.dtypes import f32, u8
-from pliant.frontend.torch.context import Context, Lowering, Table
+from pliant.base.dtypes import DType, f32, f64, i64, u8
+from pliant.frontend.torch.context import Context, Lowering, Table, size_of
 from pliant.graph.function import Value
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int, maximum
 
 
 def resize(ctx: Context, x: Value, scales: list[Any], **attrs: Any) -> Any:
@@ -102,6 +103,31 @@ def grid_sample(
     )  # fmt: skip
 
 
+def affine_grid(ctx: Context, theta: Value, size: Sequence[Any], align: bool) -> Any:
+    """The coordinates of an image's or a volume's elements, with a 1, times each matrix."""
+    n, _, *spatial = map(size_of, size)
+    rank, dtype = len(spatial), theta.dtype
+    columns = []
+    for d in reversed(range(rank)):
+        row = tuple(spatial[d] if k == d else as_int(1) for k in range(rank))
+        along = ctx.call("reshape", _from_edge_to_edge(ctx, spatial[d], align, dtype), shape=row)
+        columns.append(ctx.call("expand", along, shape=tuple(spatial)))
+    columns.append(ctx.call("full", shape=tuple(spatial), value=1.0, dtype=dtype))
+    count = math.prod(spatial, start=as_int(1))
+    base = ctx.call("reshape", ctx.call("stack", tuple(columns), axis=rank),
+                    shape=(count, rank + 1))  # fmt: skip
+    grid = ctx.call("matmul", base, ctx.call("transpose", theta, perm=(0, 2, 1)))
+    return ctx.call("reshape", grid, shape=(n, *spatial, rank))
+
+
+def _from_edge_to_edge(ctx: Context, count: Int, align: bool, dtype: DType) -> Value:
+    """From -1 to 1: the middles of the outer elements, or else their edges; 0 of one alone."""
+    at = ctx.call("iota", size=count, start=1 - count, step=2, dtype=i64)
+    span = maximum(count - 1, 1) if align else maximum(count, 1)
+    wide = ctx.call("div", ctx.cast(at, f64), ctx.tensor(span, f64))
+    return ctx.cast(wide, dtype)
+
+
 def _rows() -> dict[str, Lowering]:
     rows: dict[str, Lowering] = {}
     names = [(f"upsample_nearest{n}d", "nearest", False) for n in (1, 2, 3)]
@@ -121,4 +147,6 @@ def _rows() -> dict[str, Lowering]:
 
 
 RESIZE: Final[Table] = {**_rows(), "aten.grid_sampler_2d.default": grid_sample,
-                        "aten.grid_sampler.default": grid_sample}  # fmt: skip
+                        "aten.grid_sampler.default": grid_sample,
+                        "aten.grid_sampler_3d.default": grid_sample,
+                        "aten.affine_grid_generator.default": affine_grid}  # fmt: skip

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import boolean
 from pliant.frontend.torch.as_vectors import as_vectors
 from pliant.frontend.torch.context import (
@@ -331,15 +333,56 @@ def tile(ctx: Context, x: Value, repeats: Sequence[Any]) -> Any:
 
 
 def repeat_interleave(ctx: Context, x: Value, repeats: Any, dim: Any = None, **_: Any) -> Any:
-    if isinstance(repeats, Value):
-        raise ctx.unsupported("repeat_interleave with a tensor of counts (data-dependent size)")
     if dim is None:
         x, dim = flatten(ctx, x), 0
-    axis, times = axis_of(dim, len(x.shape)), size_of(repeats)
+    axis = axis_of(dim, len(x.shape))
+    if isinstance(repeats, Value):
+        return _repeated(ctx, x, axis, repeats)
+    times = size_of(repeats)
     shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     wide = ctx.call("expand", ctx.call("unsqueeze", x, axes=(axis + 1,)), shape=shape)
     joined = (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :])
     return ctx.call("reshape", wide, shape=joined)
+
+
+def _repeated(ctx: Context, x: Value, axis: int, repeats: Value) -> Any:
+    """Each row as often as a tensor that the model holds says, or all alike by its one number."""
+    known = ctx.builder.constant(repeats)
+    if known is None or (known.size > 1 and not x.shape[axis].is_const):
+        raise ctx.unsupported(
+            "repeat_interleave with counts that are computed (data-dependent size)"
+        )
+    if known.size == 1:
+        return repeat_interleave(ctx, x, int(known.reshape(())), axis)
+    rows = np.repeat(np.arange(known.size, dtype=np.int64), known)
+    return ctx.call("gather", x, ctx.builder.weight("rows", rows), axis=axis)
+
+
+def at_least(rank: int) -> Any:
+    """atleast_1d, atleast_2d, atleast_3d, of a tensor or a list."""
+
+    def lower(ctx: Context, x: Any) -> Any:
+        if not isinstance(x, Value):
+            return tuple(lower(ctx, v) for v in x)
+        if rank == 3 and len(x.shape) == 2:
+            return ctx.call("unsqueeze", x, axes=(2,))
+        if rank == 3 and len(x.shape) == 1:
+            return ctx.call("unsqueeze", x, axes=(0, 2))
+        return _raise_rank(ctx, x, rank)
+
+    return lower
+
+
+def cartesian_product(ctx: Context, xs: Sequence[Value]) -> Any:
+    """All combinations of elements of vectors, a row each."""
+    if len(xs) == 1:
+        return xs[0]
+    shape = tuple(x.shape[0] for x in xs)
+    columns = []
+    for k, x in enumerate(xs):
+        row = tuple(d if j == k else as_int(1) for j, d in enumerate(shape))
+        columns.append(flatten(ctx, expand(ctx, to_shape(ctx, x, row), shape)))
+    return ctx.call("stack", ctx.promoted(*columns), axis=1)
 
 
 def flip(ctx: Context, x: Value, dims: Sequence[int]) -> Any:
@@ -369,6 +412,12 @@ def diagonal(ctx: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int =
     return ctx.call(
         "diagonal", x, offset=offset, axis1=axis_of(dim1, rank), axis2=axis_of(dim2, rank)
     )
+
+
+def matrix_diagonal(
+    ctx: Context, x: Value, *, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> Any:
+    return diagonal(ctx, x, offset, dim1, dim2)
 
 
 def pads_of(ctx: Context, rank: int, flat: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
@@ -460,10 +509,6 @@ def im2col(ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, str
     return y if batched else ctx.call("squeeze", y, axes=(0,))
 
 
-def as_strided_unsupported(ctx: Context, *_: Any, **__: Any) -> Any:
-    raise ctx.unsupported("as_strided; write it with slices, unfold or reshape")
-
-
 _I64: Final = common_type((0,))
 
 SHAPE: Final[Table] = {
@@ -546,6 +591,13 @@ SHAPE: Final[Table] = {
     "aten.triu.default": triangle("triu"),
     "aten.diagonal.default": diagonal,
     "aten.diagonal_copy.default": diagonal,
+    "aten.linalg_diagonal.default": matrix_diagonal,
+    "aten.cartesian_prod.default": cartesian_product,
+    **{
+        f"aten.atleast_{n}d.{overload}": at_least(n)
+        for n in (1, 2, 3)
+        for overload in ("default", "Sequence")
+    },
     "aten.pad.default": pad,
     "aten.constant_pad_nd.default": constant_pad,
     **dict.fromkeys(
@@ -562,5 +614,4 @@ SHAPE: Final[Table] = {
     "aten.native_channel_shuffle.default": channel_shuffle,
     "aten.unfold.default": as_vectors(unfold),
     "aten.im2col.default": im2col,
-    "aten.as_strided.default": as_strided_unsupported,
 }  # fmt: skip
