@@ -21,9 +21,10 @@ from pliant.ops.reduce import REDUCE
 from pliant.ops.resize import RESIZE
 from pliant.ops.shape import SHAPE
 from pliant.ops.sort import SORT
+from pliant.ops.special import SPECIAL
 from pliant.ops.winograd import WINOGRAD
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, RECURRENT, QUANTIZE, WINOGRAD, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, WINOGRAD, SPECIAL, (EXPRESSION,),
 )  # fmt: skip

@@ -33,6 +33,17 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (CLUTTER.reshape(1, 5, 9),),
     ),
+    "floats taken apart": (
+        lambda x: (
+            *torch.frexp(x),
+            *torch.frexp(x.bfloat16()),
+            torch.nextafter(x[:, None], x),
+            torch.nextafter(x.double(), -x.double()),
+            torch.mvlgamma(x.abs().clamp(0.1, 50).nan_to_num(3.0) + 2, 3),
+            torch.special.erfcx(x.clamp(-3, 1e30)),
+        ),
+        (torch.tensor([0.0, -0.0, 1, -1, INF, -INF, NAN, 1e-45, 1e-38, 3e38, -1.5, 2.0**-149]),),
+    ),
     "parts between indices": (
         lambda x: (
             *torch.tensor_split(x, (3, 12, 5)),

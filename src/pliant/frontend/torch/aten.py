@@ -17,6 +17,7 @@ from pliant.frontend.torch.lower_reduce import REDUCE
 from pliant.frontend.torch.lower_resize import RESIZE
 from pliant.frontend.torch.lower_scatter import SCATTER
 from pliant.frontend.torch.lower_shape import SHAPE
+from pliant.frontend.torch.lower_special import SPECIAL
 
 
 def join(*families: Table) -> dict[str, Lowering]:
@@ -43,4 +44,5 @@ ATEN: Final[Table] = join(
     RECURRENT,
     ORDER,
     SCATTER,
+    SPECIAL,
 )
