@@ -12,6 +12,7 @@ from pliant.ops.conv import CONV
 from pliant.ops.create import CREATE
 from pliant.ops.elementwise import ELEMENTWISE
 from pliant.ops.gather import GATHER
+from pliant.ops.linalg import LINALG
 from pliant.ops.matmul import MATMUL
 from pliant.ops.normalize import NORMALIZE
 from pliant.ops.pool import POOL
@@ -26,5 +27,5 @@ from pliant.ops.winograd import WINOGRAD
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, RECURRENT, QUANTIZE, WINOGRAD, SPECIAL, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, WINOGRAD, SPECIAL, LINALG, (EXPRESSION,),
 )  # fmt: skip

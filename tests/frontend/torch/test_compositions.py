@@ -121,6 +121,32 @@ def test_of_fixed_rows() -> None:
     assert_same(pliant.compile(Apply(fixed), (x,))(x), fixed(x))
 
 
+def algebra(a: torch.Tensor, b: torch.Tensor) -> Any:
+    definite = a @ a.mT + torch.eye(a.shape[-1])
+    factor = torch.linalg.cholesky(definite)
+    triangle = torch.linalg.solve_triangular
+    return (
+        torch.linalg.inv(a), torch.inverse(a[0]), torch.linalg.solve(a, b), a.det(), a[0].det(),
+        torch.linalg.solve(a[0], b[0, :, 0]), torch.linalg.solve(a[:1], b),
+        torch.linalg.solve(a, b.mT, left=False), *torch.slogdet(a), definite.logdet(),
+        factor, torch.linalg.cholesky(definite, upper=True), torch.cholesky_solve(b, factor),
+        torch.cholesky_inverse(factor.mT, upper=True), torch.linalg.matrix_power(a, -3),
+        torch.linalg.matrix_power(a[0], 5) / 1e3, triangle(definite, b, upper=True),
+        triangle(definite, b.mT, upper=False, left=False, unitriangular=True) / 1e3,
+    )  # fmt: skip
+
+
+def test_linear_algebra() -> None:
+    def make(batch: int, n: int) -> tuple[torch.Tensor, ...]:
+        return floats(batch, n, n) + 3 * torch.eye(n).flip(0), floats(batch, n, 2, seed=1)
+
+    shapes = (({0: "batch", 1: "n", 2: "n"}, {0: "batch", 1: "n"}),)
+    f = pliant.compile(Apply(lambda a, b: list(algebra(a, b))), make(3, 5), dynamic_shapes=shapes)
+    for batch, n in ((3, 5), (2, 1), (5, 2), (2, 13)):
+        args = make(batch, n)
+        assert_same(f(*args), list(algebra(*args)), tolerance=2e-4)
+
+
 class Held(nn.Module):
     """A model whose weights are factored, inverted and exponentiated on the way."""
 

@@ -9,6 +9,7 @@ from pliant.frontend.torch.lower_conv import CONV
 from pliant.frontend.torch.lower_create import CREATE
 from pliant.frontend.torch.lower_elementwise import ELEMENTWISE
 from pliant.frontend.torch.lower_index import INDEX
+from pliant.frontend.torch.lower_linalg import LINALG
 from pliant.frontend.torch.lower_matmul import MATMUL
 from pliant.frontend.torch.lower_normalize import NORMALIZE
 from pliant.frontend.torch.lower_order import ORDER
@@ -45,4 +46,5 @@ ATEN: Final[Table] = join(
     ORDER,
     SCATTER,
     SPECIAL,
+    LINALG,
 )
