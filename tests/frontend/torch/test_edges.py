@@ -33,6 +33,14 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (CLUTTER.reshape(1, 5, 9),),
     ),
+    "far shifts": (
+        lambda x, y, by: (x << by, x >> by, y << by.byte(), y >> by.byte(), x >> 3, y << 9),
+        (
+            torch.tensor([[-128, 127, -1, 5]], dtype=torch.int8).T,
+            torch.tensor([[255, 3]], dtype=torch.uint8).T,
+            torch.tensor([0, 1, 6, 7, 8, 9, 100], dtype=torch.int8),
+        ),
+    ),
     "floats taken apart": (
         lambda x: (
             *torch.frexp(x),

@@ -30,9 +30,11 @@ def positive_definite(rng: np.random.Generator, shape: tuple[int, ...], dtype: A
 def solve(a: torch.Tensor, b: torch.Tensor) -> Any:
     """The pivots as they are: a permutation's rows, of which all but the last were swapped."""
     x = torch.linalg.solve(a.double(), b.double())
-    factors, rows = torch.linalg.lu_factor(a.double()) if a.numel() else (a, a[..., 0])
-    places = torch.arange(1, a.shape[-1] + 1)
-    pivots = factors.diagonal(dim1=-2, dim2=-1) * torch.where(rows == places, 1, -1)
+    if not a.numel():
+        return x.to(a.dtype), a.new_zeros(a.shape[:-1])
+    factors, rows = torch.linalg.lu_factor(a.double())
+    kept = rows == torch.arange(1, a.shape[-1] + 1)
+    pivots = factors.diagonal(dim1=-2, dim2=-1) * torch.where(kept, 1, -1)
     return x.to(a.dtype), pivots.to(a.dtype)
 
 

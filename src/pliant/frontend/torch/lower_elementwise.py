@@ -40,6 +40,22 @@ def bitwise(op: str) -> Lowering:
     return lambda ctx, a, b: ctx.call(op, *ctx.promoted(a, b))
 
 
+def shift(op: str) -> Lowering:
+    """Counts that are negative, or not below the width, leave nothing but the sign."""
+
+    def lower(ctx: Context, a: Any, b: Any) -> Any:
+        x, by = ctx.promoted(a, b)
+        if isinstance(b, int) and 0 <= b < x.dtype.bits:
+            return ctx.call(op, x, by)
+        zero, last = ctx.scalar(0, x.dtype), ctx.scalar(x.dtype.bits - 1, x.dtype)
+        beyond = ctx.call("or", ctx.call("lt", by, zero), ctx.call("gt", by, last))
+        if op == "shl" or not x.dtype.is_signed:
+            return ctx.call("where", beyond, zero, ctx.call(op, x, by))
+        return ctx.call(op, x, ctx.call("where", beyond, last, by))
+
+    return lower
+
+
 def logical(op: str) -> Lowering:
     return lambda ctx, a, b: ctx.call(op, ctx.truth(a), ctx.truth(b))
 
@@ -432,11 +448,11 @@ def _binary_rows() -> dict[str, Lowering]:
             rows[f"aten.__{name}__.{overload}"] = bitwise(name)
         rows[f"aten.logical_{name}.default"] = logical(name)
     for name, op in (("left_shift", "shl"), ("right_shift", "shr")):
-        rows[f"aten.bitwise_{name}.Tensor"] = binary(op)
-        rows[f"aten.bitwise_{name}.Tensor_Scalar"] = binary(op)
+        rows[f"aten.bitwise_{name}.Tensor"] = shift(op)
+        rows[f"aten.bitwise_{name}.Tensor_Scalar"] = shift(op)
     for dunder, op in (("__lshift__", "shl"), ("__rshift__", "shr")):
         for overload in ("Tensor", "Scalar"):
-            rows[f"aten.{dunder}.{overload}"] = binary(op)
+            rows[f"aten.{dunder}.{overload}"] = shift(op)
     for overload in ("Tensor", "Scalar"):
         rows |= {
             f"aten.add.{overload}": scaled("add"),
