@@ -190,6 +190,19 @@ def test_bytes_are_resampled(options: dict[str, Any]) -> None:
         assert away.max() <= 1 and away.float().mean() < 0.05
 
 
+def test_programs_that_torch_decomposed() -> None:
+    def mixed(x: torch.Tensor, w: torch.Tensor) -> Any:
+        small = F.interpolate(x, (3, 5), mode="bilinear", antialias=True)
+        return small, F.bilinear(x, x, w), F.pdist(x[0, 0]), F.adaptive_max_pool2d(x, 2)
+
+    args = (torch.randn(1, 2, 6, 8), torch.randn(3, 8, 8))
+    program = torch.export.export(Apply(mixed), args).run_decompositions()
+    assert_same(pliant.compile(program)(*args), mixed(*args))
+    unsafe = torch.export.export(Apply(torch.linalg.inv), (torch.eye(3),)).run_decompositions()
+    with pytest.raises(UnsupportedError, match="effects"):
+        pliant.compile(unsafe)
+
+
 def test_a_slice_of_one_is_squeezed() -> None:
     fn: Any = lambda x: x[:, 1:2].squeeze(1) + 1  # noqa: E731
     f = pliant.compile(Apply(fn), (torch.randn(4, 5, 3),), dynamic_shapes=(({1: "n"},),))

@@ -245,6 +245,11 @@ def _inputs(
 
 
 def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
+    if spec.kind is InputKind.TOKEN:
+        raise UnsupportedError(
+            "the program has operators with effects, which run_decompositions() made of checks; "
+            "compile what torch.export gives, without it"
+        )
     if spec.target in program.constants:
         tensor = program.constants[spec.target]
     else:

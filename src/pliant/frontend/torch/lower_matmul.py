@@ -157,6 +157,18 @@ def bilinear(ctx: Context, a: Value, b: Value, w: Value, bias: Value | None = No
     return y if bias is None else ctx.call("add", y, bias)
 
 
+def trilinear(
+    ctx: Context, a: Value, b: Value, c: Value, of_a: Sequence[int], of_b: Sequence[int],
+    of_c: Sequence[int], summed: Sequence[int], unrolled: int = 1,
+) -> Any:  # fmt: skip
+    """A product of three, each given dims of size 1, summed over some."""
+    product: Value | None = None
+    for x, dims in ((a, of_a), (b, of_b), (c, of_c)):
+        wide = ctx.call("unsqueeze", x, axes=tuple(dims)) if dims else x
+        product = wide if product is None else ctx.call("mul", product, wide)
+    return ctx.call("sum", product, axes=tuple(sorted(summed)), keepdims=False)
+
+
 def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) -> Any:
     """cdist: norms of the differences of all rows of `a` and `b`."""
     left = ctx.call("unsqueeze", a, axes=(len(a.shape) - 1,))
@@ -186,6 +198,7 @@ def of_groups(
 
 _COMPOSED: Final[Table] = {
     "aten.bilinear.default": bilinear,
+    "aten._trilinear.default": trilinear,
     "aten.addbmm.default": added_batches,
     "aten.addr.default": added_outer,
     "aten.cdist.default": distances,

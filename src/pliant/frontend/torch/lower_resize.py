@@ -62,10 +62,12 @@ def plain(mode: str, align: bool) -> Lowering:
 
 
 def antialiased(mode: str) -> Lowering:
-    """`_upsample_*_aa.vec(x, output_size, align_corners, scale_factors)`: the weights of PIL."""
+    """`_upsample_*_aa.vec(x, output_size, align_corners, scale_factors)`, and `.default`, which has
+    the factors one by one: the weights of PIL."""
 
-    def lower(ctx: Context, x: Value, output_size: Any, corners: bool, factors: Any = None) -> Any:
-        scales = list(factors) if factors else [None] * (len(x.shape) - 2)
+    def lower(ctx: Context, x: Value, output_size: Any, corners: bool, *factors: Any) -> Any:
+        flat = factors[0] if factors and isinstance(factors[0], Sequence) else factors
+        scales = list(flat) if len(flat) == len(x.shape) - 2 else [None] * (len(x.shape) - 2)
         if corners:  # by the ratio of all but one of the elements, from the same start
             scales = [_all_but_one(ctx, *nm) for nm in zip(x.shape[2:], ctx.out_shape()[2:])]
         attrs = {"mode": mode, "coordinate": "half_pixel", "cubic_coeff": -0.5}
@@ -142,7 +144,8 @@ def _rows() -> dict[str, Lowering]:
         rows[f"aten.{name}.vec"] = vector(mode, align)
         rows[f"aten.{name}.default"] = plain(mode, align)
     for name, mode in (("bilinear2d", "linear"), ("bicubic2d", "cubic")):
-        rows[f"aten._upsample_{name}_aa.vec"] = antialiased(mode)
+        for overload in ("vec", "default"):
+            rows[f"aten._upsample_{name}_aa.{overload}"] = antialiased(mode)
     return rows
 
 
