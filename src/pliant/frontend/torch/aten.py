@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pliant.frontend.torch.context import Lowering, Table
+from pliant.frontend.torch.lower_assemble import ASSEMBLE
 from pliant.frontend.torch.lower_conv import CONV
 from pliant.frontend.torch.lower_create import CREATE
 from pliant.frontend.torch.lower_elementwise import ELEMENTWISE
@@ -46,5 +47,6 @@ ATEN: Final[Table] = join(
     ORDER,
     SCATTER,
     SPECIAL,
+    ASSEMBLE,
     LINALG,
 )

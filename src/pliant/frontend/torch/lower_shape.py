@@ -274,14 +274,14 @@ def join_rows(axis_of_rank: dict[int, int]) -> Any:
 
     def lower(ctx: Context, xs: Sequence[Value]) -> Any:
         least = min(axis_of_rank)
-        raised = [x if len(x.shape) > least else _raise_rank(ctx, x, least) for x in xs]
+        raised = [x if len(x.shape) > least else raise_rank(ctx, x, least) for x in xs]
         rank = len(raised[0].shape)
         return cat(ctx, raised, axis_of_rank.get(rank, max(axis_of_rank.values())))
 
     return lower
 
 
-def _raise_rank(ctx: Context, x: Value, rank: int) -> Value:
+def raise_rank(ctx: Context, x: Value, rank: int) -> Value:
     missing = rank - len(x.shape)
     return ctx.call("unsqueeze", x, axes=tuple(range(missing))) if missing > 0 else x  # type: ignore[no-any-return]
 
@@ -323,7 +323,7 @@ def unbind(ctx: Context, x: Value, dim: int = 0) -> Any:
 
 def repeat(ctx: Context, x: Value, repeats: Sequence[Any]) -> Any:
     times = tuple(size_of(r) for r in repeats)
-    x = _raise_rank(ctx, x, len(times))
+    x = raise_rank(ctx, x, len(times))
     return x if all(t == 1 for t in times) else ctx.call("tile", x, repeats=times)
 
 
@@ -356,33 +356,6 @@ def _repeated(ctx: Context, x: Value, axis: int, repeats: Value) -> Any:
         return repeat_interleave(ctx, x, int(known.reshape(())), axis)
     rows = np.repeat(np.arange(known.size, dtype=np.int64), known)
     return ctx.call("gather", x, ctx.builder.weight("rows", rows), axis=axis)
-
-
-def at_least(rank: int) -> Any:
-    """atleast_1d, atleast_2d, atleast_3d, of a tensor or a list."""
-
-    def lower(ctx: Context, x: Any) -> Any:
-        if not isinstance(x, Value):
-            return tuple(lower(ctx, v) for v in x)
-        if rank == 3 and len(x.shape) == 2:
-            return ctx.call("unsqueeze", x, axes=(2,))
-        if rank == 3 and len(x.shape) == 1:
-            return ctx.call("unsqueeze", x, axes=(0, 2))
-        return _raise_rank(ctx, x, rank)
-
-    return lower
-
-
-def cartesian_product(ctx: Context, xs: Sequence[Value]) -> Any:
-    """All combinations of elements of vectors, a row each."""
-    if len(xs) == 1:
-        return xs[0]
-    shape = tuple(x.shape[0] for x in xs)
-    columns = []
-    for k, x in enumerate(xs):
-        row = tuple(d if j == k else as_int(1) for j, d in enumerate(shape))
-        columns.append(flatten(ctx, expand(ctx, to_shape(ctx, x, row), shape)))
-    return ctx.call("stack", ctx.promoted(*columns), axis=1)
 
 
 def flip(ctx: Context, x: Value, dims: Sequence[int]) -> Any:
@@ -592,12 +565,6 @@ SHAPE: Final[Table] = {
     "aten.diagonal.default": diagonal,
     "aten.diagonal_copy.default": diagonal,
     "aten.linalg_diagonal.default": matrix_diagonal,
-    "aten.cartesian_prod.default": cartesian_product,
-    **{
-        f"aten.atleast_{n}d.{overload}": at_least(n)
-        for n in (1, 2, 3)
-        for overload in ("default", "Sequence")
-    },
     "aten.pad.default": pad,
     "aten.constant_pad_nd.default": constant_pad,
     **dict.fromkeys(
