@@ -122,6 +122,10 @@ class Builder:
             self._weight_keys.append((value, key))
         return self._weight_values[key]
 
+    def constant(self, value: Value) -> np.ndarray | None:
+        """What a constant tensor holds; None for what is computed."""
+        return next((self.weights[key] for v, key in self._weight_keys if v is value), None)
+
     def scalar(self, value: int | float | bool, dtype: DType) -> Value:
         """A rank-0 constant."""
         return self.weight("c", np.asarray(value, dtype.numpy))

@@ -41,8 +41,8 @@ __all__ = [
 
 # Float functions of one argument; each is exact or within 2 ULP in f32.
 FLOAT_UNARY: Final = frozenset(
-    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sin cos tan asin acos atan"
-    " sinh cosh asinh acosh atanh floor ceil trunc round".split()
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf erfc sin cos tan asin acos"
+    " atan sinh cosh asinh acosh atanh floor ceil trunc round".split()
 )
 # neg/abs: any number; sign: any number; not: bool or integer (bitwise); isnan/isinf: float -> bool
 UNARY_OPS: Final = FLOAT_UNARY | {"neg", "abs", "sign", "not", "isnan", "isinf"}

@@ -171,6 +171,10 @@ def _erf(x: np.float64) -> float:
     return math.erf(x)
 
 
+def _erfc(x: np.float64) -> float:
+    return math.erfc(x)
+
+
 def _sigmoid(x: np.float64) -> Any:
     return 1 / (1 + np.exp(-x)) if x >= 0 else np.exp(x) / (1 + np.exp(x))
 
@@ -193,9 +197,9 @@ def _power(a: int, b: int) -> int:
 _FLOAT_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "sin": np.sin, "cos": np.cos,
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
-    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc, "sin": np.sin,
+    "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ from pliant.ir.scalar import identity_of
 Array = npt.NDArray[Any]
 
 _ERF: Final = np.frompyfunc(math.erf, 1, 1)
+_ERFC: Final = np.frompyfunc(math.erfc, 1, 1)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -31,12 +32,16 @@ def _erf(x: Array) -> Array:
     return np.asarray(_ERF(x), np.float64)
 
 
+def _erfc(x: Array) -> Array:
+    return np.asarray(_ERFC(x), np.float64)
+
+
 _FLOAT_UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
     "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "sin": np.sin, "cos": np.cos,
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
-    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc, "sin": np.sin,
+    "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,
 }  # fmt: skip
 

@@ -79,7 +79,20 @@ def reads_many(tensor: Compute) -> bool:
 
 def cost_of(x: Expr) -> int:
     """Rough arithmetic per element: how dear it is to compute twice."""
-    dear = {"exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "sqrt", "rsqrt"}
+    dear = {
+        "exp",
+        "log",
+        "tanh",
+        "erf",
+        "erfc",
+        "sin",
+        "cos",
+        "pow",
+        "sigmoid",
+        "div",
+        "sqrt",
+        "rsqrt",
+    }
     return sum(
         8 if getattr(n, "op", "") in dear else 1
         for n in own_nodes(x)

@@ -51,10 +51,15 @@ def grid_sample(x: Tensor, grid: Tensor, *, mode: str, padding: str, align_corne
 
 
 class _Sampler:
-    """The parts of one operator: coordinates, padding, taps."""
+    """The parts of one operator: coordinates, padding, taps.
+
+    Where a coordinate is no number, torch takes the first element of an image's side and the last
+    of a volume's; and beside a volume it leaves out products with zeros, whose weights may be NaN.
+    """
 
     def __init__(self, x: Tensor, mode: str, padding: str, align_corners: bool) -> None:
         self.x, self.mode, self.padding, self.align = x, mode, padding, align_corners
+        self.images = x.rank == 4
         self.dtype: DType = accumulator(x.dtype)
 
     def size(self, d: int) -> Expr:
@@ -76,7 +81,8 @@ class _Sampler:
 
     def _coordinate(self, value: Expr, d: int) -> Expr:
         n = self.size(d)
-        scaled = (value + 1.0) / 2.0 * (n - 1.0) if self.align else ((value + 1.0) * n - 1.0) / 2.0
+        half = ((n - 1.0) if self.align else n) * 0.5  # what is far away must not overflow
+        scaled = (value + 1.0) * half if self.align else (value + 1.0) * half - 0.5
         return scaled if self.mode == "cubic" else self._padded(scaled, d)
 
     def _padded(self, at: Expr, d: int) -> Expr:
@@ -85,18 +91,18 @@ class _Sampler:
         if self.padding == "zeros":
             return at
         last = self.size(d) - 1.0
-        return Binary("min", maximum_of(at, 0.0), last)
+        if self.images:
+            return select(at > 0.0, Binary("min", at, last), 0.0)
+        return select(at < last, maximum_of(at, 0.0), last)
 
     def _reflected(self, at: Expr, d: int) -> Expr:
         """Folded back and forth between the middles of the edge elements, or their outer edges."""
         n = self.size(d)
         low, span = (0.0, n - 1.0) if self.align else (-0.5, n)
+        twice = span * 2.0
         distance = Unary("abs", at - low)
-        safe = select(span.eq(0.0), 1.0, span)
-        flips = Unary("floor", distance / safe)
-        extra = distance - flips * safe
-        odd = (flips - Unary("floor", flips / 2.0) * 2.0).eq(1.0)
-        return select(span.eq(0.0), low, select(odd, span - extra, extra) + low)
+        extra = distance - Unary("floor", distance / select(span.eq(0.0), 1.0, twice)) * twice
+        return select(span.eq(0.0), low, Binary("min", extra, twice - extra) + low)
 
     def sample(self, outer: tuple[Int, Int], position: Sequence[Expr]) -> Expr:
         """The weighted sum of the elements around a position."""
@@ -104,15 +110,18 @@ class _Sampler:
         along = [taps(at) for at in position]
         total: Expr | None = None
         for combination in every_combination(*along):
-            value = self._element(outer, [at for at, _ in combination])
+            value, inside = self._element(outer, [at for at, _ in combination])
+            skipped = self.padding == "zeros" and not self.images
+            value = value if skipped else self._or_zero(inside, value)
             for _, weight in combination:
                 value = value if weight is None else value * weight
+            value = self._or_zero(inside, value) if skipped else value
             total = value if total is None else total + value
         assert total is not None
         return total
 
-    def _element(self, outer: tuple[Int, Int], at: Sequence[Expr]) -> Expr:
-        """The element at whole coordinates, by the rule for those outside."""
+    def _element(self, outer: tuple[Int, Int], at: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The element at whole coordinates, by the rule for those outside, and whether none is."""
         if self.mode == "cubic":
             at = [self._padded(a, d) for d, a in enumerate(at)]
         inside, index = [], []
@@ -122,10 +131,10 @@ class _Sampler:
             if self.padding != "zeros":  # rounding may have left the range, and NaN has no place
                 a = select(inside[-1], a, select(a > last, last, 0.0))
             index.append(a.cast(i64))
-        value = self.x[(*outer, *index)].cast(self.dtype)
-        if self.padding != "zeros":
-            return value
-        return select(all_of(inside), value, as_expr(0.0, self.dtype))
+        return self.x[(*outer, *index)].cast(self.dtype), all_of(inside)
+
+    def _or_zero(self, inside: Expr, value: Expr) -> Expr:
+        return value if self.padding != "zeros" else select(inside, value, 0.0)
 
 
 Tap = tuple[Expr, Expr | None]

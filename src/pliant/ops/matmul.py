@@ -101,10 +101,20 @@ def gemm(
     trans_a: bool = False,
     trans_b: bool = False,
 ) -> Tensor:
-    """alpha * a' @ b' + beta * c, c broadcast to the product (ONNX Gemm)."""
+    """alpha * a' @ b' + beta * c, c broadcast to the product, rounded once (ONNX Gemm; torch's
+    addmm, addmv and baddbmm). What is transposed, and the other with it, is a matrix."""
+    same_type(a, b, c)
+    product: Tensor = (
+        _of_turned(a, b, trans_a, trans_b) if trans_a or trans_b else contraction(a, b)
+    )
+    return with_bias(scaled(product, alpha), None if c is None else scaled(c, beta), a.dtype)
+
+
+def _of_turned(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:
+    """a' @ b' in the accumulation type, of matrices."""
     check_rank(a, 2, "first operand")
     check_rank(b, 2, "second operand")
-    wide = accumulator(same_type(a, b, c))
+    wide = accumulator(a.dtype)
     m, inner = reversed(a.shape) if trans_a else a.shape
     other, n = reversed(b.shape) if trans_b else b.shape
     message = f"the inner dims of a matrix product must be equal: {inner} and {other}"
@@ -117,8 +127,7 @@ def gemm(
 
         return reduce("sum", [other if other.is_const else inner], term)
 
-    product: Tensor = compute((m, n), body, "gemm", equal(inner, other, message))
-    return with_bias(scaled(product, alpha), None if c is None else scaled(c, beta), a.dtype)
+    return compute((m, n), body, "gemm", equal(inner, other, message))
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:

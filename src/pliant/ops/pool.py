@@ -64,8 +64,8 @@ def max_pool_places(
     dilations: Sequence[int],
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Where in its channel's image the first greatest element of every window lies, as i64: how
-    many elements are before it, row by row."""
+    """Where in its channel's image the first greatest element of every window lies, or its last
+    NaN (torch), as i64: how many elements are before it, row by row."""
     box = windows(x, kernel, strides, pads, dilations)
     best = over_windows(x, box, "max", x.dtype.min, ceil_mode, x.dtype)
     everywhere = product(box.spatial)
@@ -79,11 +79,12 @@ def max_pool_places(
             for at, extent in zip(position, box.spatial, strict=True):
                 place = place * extent + at
             found = found if inside is None else select(inside, found, False)
-            return select(found, place, everywhere)
+            return select(found, _signed(place, best[(n, c, *p)]), everywhere)
 
         return reduce("min", box.kernel, term)
 
-    return compute(best.shape, body, "window_place", () if ceil_mode else box.fit())
+    places = compute(best.shape, body, "window_place", () if ceil_mode else box.fit())
+    return compute(best.shape, lambda *i: Unary("abs", places[i]), "window_place")
 
 
 def avg_pool(
@@ -95,13 +96,17 @@ def avg_pool(
     dilations: Sequence[int],
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    divisor: int | None = None,
 ) -> Tensor:
-    """The mean of every window, over its elements in x, or in x and the padding."""
+    """The mean of every window, over its elements in x, or in x and the padding; its sum by a
+    `divisor` where one is given."""
     needs_float(x)
     box = windows(x, kernel, strides, pads, dilations)
     total = over_windows(x, box, "sum", 0.0, ceil_mode, accumulator(x.dtype))
 
     def count(*p: Int) -> Int:
+        if divisor is not None:
+            return as_int(divisor)
         sizes = []
         for d in range(len(p)):
             padded = any(side != 0 for side in box.pads[d])
@@ -147,10 +152,37 @@ def adaptive_max_pool(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Te
     return _adaptive(x, output_size, "max", x.dtype.min, x.dtype)[0]
 
 
+def adaptive_max_pool_places(x: Tensor, *, output_size: Sequence[IntLike | None]) -> Tensor:
+    """Where in its image the first element is that `adaptive_max_pool` takes, or the last NaN, as
+    i64: how many elements are before it, row by row."""
+    best = adaptive_max_pool(x, output_size=output_size)
+    rank = len(output_size)
+    spatial = x.shape[x.rank - rank :]
+    everywhere = product(spatial)
+
+    def place(value: Expr, i: Sequence[Int], position: Sequence[Int]) -> Expr:
+        top, flat = best[tuple(i)], as_int(0)
+        for at, extent in zip(position, spatial, strict=True):
+            flat = flat * extent + at
+        return select(is_best(value, top), _signed(flat, top), everywhere)
+
+    places = _adaptive(x, output_size, "min", everywhere, x.dtype, place)[0]
+    return compute(places.shape, lambda *i: Unary("abs", places[i]), "window_place")
+
+
+def _signed(place: Int, best: Expr) -> Expr:
+    """A place, negative where a NaN is sought: of those the last is the least."""
+    at = as_expr(place)
+    return select(Unary("isnan", best), -at, at) if best.dtype.is_float else at
+
+
 def _adaptive(
-    x: Tensor, output_size: Sequence[IntLike | None], combiner: str, outside: float, dtype: DType
-) -> tuple[Compute, Callable[[Sequence[Int]], Int]]:
-    """The reductions over the spans of each result, and how many elements they have."""
+    x: Tensor, output_size: Sequence[IntLike | None], combiner: str, outside: float | Int,
+    dtype: DType,
+    fn: Callable[[Expr, Sequence[Int], Sequence[Int]], Expr] = lambda value, i, position: value,
+) -> tuple[Compute, Callable[[Sequence[Int]], Int]]:  # fmt: skip
+    """The reductions over the spans of each result, and how many elements they have; `fn` is
+    applied to each element, given which result it is for and where it is."""
     rank = len(output_size)
     if not 0 < rank <= x.rank:
         raise InvalidModelError(f"{rank} output sizes for a tensor of rank {x.rank}")
@@ -163,10 +195,10 @@ def _adaptive(
 
         def term(*k: Int) -> Expr:
             at = [s + r for s, r in zip(starts, k, strict=True)]
-            value: Expr = x[(*i[: len(outer)], *at)].cast(dtype)
+            value = fn(x[(*i[: len(outer)], *at)].cast(dtype), i, at)
             for p, end, (_, exact) in zip(at, ends, spans, strict=True):
                 if not exact:
-                    value = select(as_expr(p) < as_expr(end), value, as_expr(outside, dtype))
+                    value = select(as_expr(p) < as_expr(end), value, as_expr(outside, value.dtype))
             return value
 
         return reduce(combiner, [span for span, _ in spans], term)
@@ -245,5 +277,6 @@ POOL: Final[tuple[Operator, ...]] = (
     Operator("avg_pool", avg_pool),
     Operator("adaptive_avg_pool", adaptive_avg_pool),
     Operator("adaptive_max_pool", adaptive_max_pool),
+    Operator("adaptive_max_pool_places", adaptive_max_pool_places),
     Operator("lp_pool", lp_pool),
 )

@@ -9,7 +9,15 @@ from pliant.base.dtypes import i64
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
 from pliant.ir.tensor import Opaque, OpaqueOutput, Tensor, scan
-from pliant.ops.common import accumulator, at_least, cast_tensor, check_axis, replaced
+from pliant.ops.common import (
+    accumulator,
+    at_least,
+    cast_tensor,
+    check_axis,
+    needs_float,
+    replaced,
+)
+from pliant.ops.log_cum_sum_exp import log_cum_sum_exp
 from pliant.ops.merge_sort import merge_sort
 from pliant.ops.top_k import top_k
 from pliant.sym.expr import IntLike, as_int
@@ -52,6 +60,14 @@ def running(
     return cast_tensor(result, x.dtype)
 
 
+def logcumsumexp(x: Tensor, *, axis: int) -> Tensor:
+    """log(cumsum(exp(x))) along `axis`, without overflow; 16-bit floats in f32."""
+    check_axis(axis, x.rank)
+    needs_float(x)
+    program = log_cum_sum_exp(x.rank, x.dtype, axis)
+    return OpaqueOutput(Opaque("logcumsumexp", (x,), ((x.dtype, x.shape),), program), 0)
+
+
 SORT: Final[tuple[Operator, ...]] = (
     Operator("sort", sort),
     Operator("topk", topk),
@@ -59,4 +75,5 @@ SORT: Final[tuple[Operator, ...]] = (
     Operator("cumprod", partial(running, combiner="prod")),
     Operator("cummax", partial(running, combiner="max")),
     Operator("cummin", partial(running, combiner="min")),
+    Operator("logcumsumexp", logcumsumexp),
 )

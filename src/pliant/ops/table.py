@@ -12,6 +12,7 @@ from pliant.ops.conv import CONV
 from pliant.ops.create import CREATE
 from pliant.ops.elementwise import ELEMENTWISE
 from pliant.ops.gather import GATHER
+from pliant.ops.linalg import LINALG
 from pliant.ops.matmul import MATMUL
 from pliant.ops.normalize import NORMALIZE
 from pliant.ops.pool import POOL
@@ -21,9 +22,10 @@ from pliant.ops.reduce import REDUCE
 from pliant.ops.resize import RESIZE
 from pliant.ops.shape import SHAPE
 from pliant.ops.sort import SORT
+from pliant.ops.special import SPECIAL
 from pliant.ops.winograd import WINOGRAD
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, RECURRENT, QUANTIZE, WINOGRAD, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, WINOGRAD, SPECIAL, LINALG, (EXPRESSION,),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pliant.base.dtypes import f32
 from pliant.graph.builder import Builder
 from pliant.graph.function import Function, Value
 from pliant.graph.operator import Operators
@@ -35,9 +36,10 @@ def _product(match: Match, builder: Builder) -> Value | NoMatch:
         return NoMatch("the exponent has more elements than the base")
     if exponent == 1:
         return base
-    square = builder.call("square", base)
-    made = square
+    wide = base if base.dtype.bits > 16 else builder.call("cast", base, to=f32)
+    made = square = builder.call("square", wide)
     if exponent > 2:
-        made = builder.call("mul", square, base if exponent == 3 else square)
+        made = builder.call("mul", square, wide if exponent == 3 else square)
+    made = made if made.dtype is base.dtype else builder.call("cast", made, to=base.dtype)
     assert isinstance(made, Value)
     return made

@@ -16,12 +16,51 @@ from tests.frontend.torch.running import assert_same
 NAN, INF = float("nan"), float("inf")
 ODD = torch.tensor([NAN, INF, -INF, 0.0, -0.5, 0.05, 1.5, -3.0])
 EDGES = torch.tensor([-1.0, 0.0, 1.0])
+CLUTTER = torch.tensor([0, 1, NAN, INF, -INF])[
+    torch.randint(0, 5, (5, 9), generator=torch.Generator().manual_seed(2))
+]
 BYTES = torch.tensor([[0, 3], [1, 2]], dtype=torch.uint8)
 CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "threshold of NaN": (lambda x: F.threshold(x, 0.1, -3.0), (ODD,)),
     "hardshrink of NaN": (lambda x: F.hardshrink(x), (ODD,)),
     "softshrink of NaN": (lambda x: F.softshrink(x), (ODD,)),
-    "far erfc": (torch.erfc, (torch.tensor([-3.0, 0.0, 1.0, 3.0, 4.0]),)),
+    "places of extremes so far": (lambda x: (*x.cummax(1), *x.cummin(0)), (CLUTTER,)),
+    "places of NaN": (
+        lambda x: (
+            F.max_pool1d(x, 2, return_indices=True),
+            F.max_pool2d(x, 3, 2, 1, 1, True, True),
+            F.max_pool3d(x.reshape(1, 5, 3, 3), 2, 1, 1, return_indices=True),
+        ),
+        (CLUTTER.reshape(1, 5, 9),),
+    ),
+    "far shifts": (
+        lambda x, y, by: (x << by, x >> by, y << by.byte(), y >> by.byte(), x >> 3, y << 9),
+        (
+            torch.tensor([[-128, 127, -1, 5]], dtype=torch.int8).T,
+            torch.tensor([[255, 3]], dtype=torch.uint8).T,
+            torch.tensor([0, 1, 6, 7, 8, 9, 100], dtype=torch.int8),
+        ),
+    ),
+    "floats taken apart": (
+        lambda x: (
+            *torch.frexp(x),
+            *torch.frexp(x.bfloat16()),
+            torch.nextafter(x[:, None], x),
+            torch.nextafter(x.double(), -x.double()),
+            torch.mvlgamma(x.abs().clamp(0.1, 50).nan_to_num(3.0) + 2, 3),
+            torch.special.erfcx(x.clamp(-3, 1e30)),
+        ),
+        (torch.tensor([0.0, -0.0, 1, -1, INF, -INF, NAN, 1e-45, 1e-38, 3e38, -1.5, 2.0**-149]),),
+    ),
+    "parts between indices": (
+        lambda x: (
+            *torch.tensor_split(x, (3, 12, 5)),
+            *torch.tensor_split(x, torch.tensor([-20, 4, -2])),
+            *torch.tensor_split(x, torch.tensor(3)),
+            *torch.vsplit(x, (7, 50, 3)),
+        ),
+        (torch.arange(20.0).view(10, 2),),
+    ),
     "hypot of large and small": (
         torch.hypot,
         (
@@ -53,6 +92,77 @@ def test_like_torch(name: str) -> None:
     assert_same(f(*args), fn(*args), tolerance=1e-5)
 
 
+def test_far_erfc() -> None:
+    """To its last bits, however small it is."""
+    for dtype, end in ((torch.float32, 10.0), (torch.float64, 26.0)):
+        x = torch.cat([torch.linspace(-7, end, 300, dtype=dtype), torch.tensor([INF, -INF, NAN])])
+        wide = torch.special.erfcx(x.double()) * torch.exp(-(x.double() ** 2))
+        wide = torch.where(x > 1, wide, torch.erfc(x.double())).to(dtype)
+        found = pliant.compile(Apply(torch.erfc), (x,))(x)
+        near = 1e-6 if dtype is torch.float32 else 1e-12
+        torch.testing.assert_close(found, wide, rtol=near, atol=1e-300, equal_nan=True)
+
+
+def alone(x: torch.Tensor) -> Any:
+    """What is along a dimension, of a tensor without any."""
+    zero, one, w = torch.tensor(0), torch.tensor([0]), x.reshape(1)
+    return (
+        *x.sort(), *x.topk(1), *x.kthvalue(1), *x.median(0), *x.cummax(0), *x.cummin(-1),
+        x.argsort(), x.cumsum(0), x.cumprod(0), x.argmax(), x.argmin(0), x.softmax(0),
+        x.index_select(0, zero), x.index_select(0, one), x.unfold(0, 1, 1), F.prelu(-x, w),
+        x.gather(0, zero), x.gather(0, one), x.scatter(0, zero, 4.0), x.scatter_add(0, zero, x),
+        x.scatter_reduce(0, zero, x, "mean"), x.index_add(0, zero, x), x.index_copy(0, zero, x * 2),
+        x.index_fill(0, zero, 3.0), x.take(one), x.repeat_interleave(2), x.roll(1), x.flip(0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_number_alone(dtype: torch.dtype) -> None:
+    x = torch.tensor(2.5, dtype=dtype)
+    assert_same(pliant.compile(Apply(alone), (x,))(x), alone(x))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_samples_at_no_place(mode: str) -> None:
+    """Where coordinates are infinite, far away or NaN."""
+    choice = torch.randint(0, 8, (1, 6, 9, 2), generator=torch.Generator().manual_seed(0))
+    grid = torch.tensor([NAN, INF, -INF, 1e38, -3.0, 0.3, -0.7, 1.1])[choice]
+    image, volume = torch.randn(1, 2, 5, 6), torch.randn(1, 2, 5, 6, 4)
+    cube = torch.where(grid < 1e37, grid, NAN)[:, None, ..., [0, 1, 1]]
+
+    def sampled(image: torch.Tensor, grid: torch.Tensor, volume: torch.Tensor) -> Any:
+        return [
+            F.grid_sample(x, g, mode, padding, align)
+            for padding in ("zeros", "border", "reflection")
+            for align in (False, True)
+            for x, g in ((image, grid), (volume, cube))[: 1 if mode == "bicubic" else 2]
+        ]
+
+    args = (image, grid, volume)
+    assert_same(pliant.compile(Apply(sampled), args)(*args), sampled(*args), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode: str) -> None:
+    """Empty ones, rows of padding, offsets that end before or at the end."""
+    rows, ends = torch.tensor([0, 2, 2, 5, 0, 0, 3, 2, 5, 1]), [0, 1, 3, 6, 6]
+    weight = torch.randn(6, 5)
+
+    def bags(rows: torch.Tensor, starts: torch.Tensor, weight: torch.Tensor) -> Any:
+        found = [
+            F.embedding_bag(rows, weight, starts, mode=mode, padding_idx=padding)
+            for padding in (None, 0, 2, -1)
+        ]
+        whole = torch.cat([starts, starts[:1] + 10])
+        found.append(F.embedding_bag(rows, weight, whole, mode=mode, include_last_offset=True))
+        if mode == "sum":  # of the others torch means more than it adds up
+            found.append(F.embedding_bag(rows, weight, starts, mode=mode, include_last_offset=True))
+        return found
+
+    args = (rows, torch.tensor(ends), weight)
+    assert_same(pliant.compile(Apply(bags), args)(*args), bags(*args))
+
+
 @pytest.mark.parametrize("sections", [2, 3, 5])
 def test_parts_of_any_size(sections: int) -> None:
     """As torch splits it at this size, not as at the example's."""
@@ -61,6 +171,36 @@ def test_parts_of_any_size(sections: int) -> None:
     for n in (0, 1, 4, 5, 6, 7, 23):
         x = torch.arange(float(n))
         assert_same(f(x), fn(x))
+
+
+@pytest.mark.parametrize("options", [
+    {"size": (5, 12), "mode": "bilinear"}, {"size": (16, 5), "mode": "bicubic"},
+    {"size": (3, 5), "mode": "bicubic", "antialias": True}, {"size": (7, 4), "mode": "nearest"},
+])  # fmt: skip
+def test_bytes_are_resampled(options: dict[str, Any]) -> None:
+    """Rounded and clamped as torch does it; its weights of 15 bits decide near halves."""
+    fn: Any = lambda x: F.interpolate(x, **options)  # noqa: E731
+    x = torch.randint(0, 256, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0)).byte()
+    x[:, :, ::2] = 255 * (x[:, :, ::2] > 127)
+    f = pliant.compile(Apply(fn), (x,), dynamic_shapes=(({2: "h"},),))
+    for image in (x, x[:, :, :5]):
+        found, expected = f(image), fn(image)
+        assert found.dtype is torch.uint8
+        away = (found.int() - expected.int()).abs()
+        assert away.max() <= 1 and away.float().mean() < 0.05
+
+
+def test_programs_that_torch_decomposed() -> None:
+    def mixed(x: torch.Tensor, w: torch.Tensor) -> Any:
+        small = F.interpolate(x, (3, 5), mode="bilinear", antialias=True)
+        return small, F.bilinear(x, x, w), F.pdist(x[0, 0]), F.adaptive_max_pool2d(x, 2)
+
+    args = (torch.randn(1, 2, 6, 8), torch.randn(3, 8, 8))
+    program = torch.export.export(Apply(mixed), args).run_decompositions()
+    assert_same(pliant.compile(program)(*args), mixed(*args))
+    unsafe = torch.export.export(Apply(torch.linalg.inv), (torch.eye(3),)).run_decompositions()
+    with pytest.raises(UnsupportedError, match="effects"):
+        pliant.compile(unsafe)
 
 
 def test_a_slice_of_one_is_squeezed() -> None:

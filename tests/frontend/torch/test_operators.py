@@ -404,6 +404,8 @@ def test_pooling() -> None:
     {"scale_factor": 2, "mode": "bilinear"}, {"size": (7, 5), "mode": "bilinear"},
     {"scale_factor": 2, "mode": "bilinear", "align_corners": True},
     {"size": (9, 4), "mode": "bicubic"},
+    {"size": (2, 7), "mode": "bilinear", "antialias": True},
+    {"scale_factor": 0.6, "mode": "bicubic", "antialias": True},
 ])  # fmt: skip
 def test_interpolation(options: dict[str, Any]) -> None:
     check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,11 +188,6 @@ def max_pool(
     return functional.max_pool2d(x, kernel, strides, [p[0] for p in pads], dilations, ceil_mode)
 
 
-def ties(*args: Any) -> Any:
-    """Numbers with many ties; of several NaN torch takes the last."""
-    return np.nan_to_num(few(*args), nan=3)
-
-
 def max_pool_places(x: Any, **attrs: Any) -> Any:
     pads = [p[0] for p in attrs.pop("pads")]
     return functional.max_pool2d(x, **renamed(attrs), padding=pads, return_indices=True)[1]
@@ -210,9 +206,10 @@ def avg_pool(
     dilations: Any,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    divisor: int | None = None,
 ) -> Any:
     pads = [p[0] for p in pads]
-    return functional.avg_pool2d(x, kernel, strides, pads, ceil_mode, count_include_pad)
+    return functional.avg_pool2d(x, kernel, strides, pads, ceil_mode, count_include_pad, divisor)
 
 
 def window_oracle(
@@ -251,7 +248,7 @@ def pool_cases() -> list[Case]:
             x = arg("f32", "b", 3, "h", "w", fill=special)
             base = Case("max_pool", (x,), max_pool, more, sizes, note=f"{j}{ceil:d}")
             found += with_types(base, *(FLOATS if j == 1 else ("f32",)))
-            tied = arg("f32", "b", 3, "h", "w", fill=ties)  # the first of equal ones counts
+            tied = arg("f32", "b", 3, "h", "w", fill=few)  # the first counts, of NaN the last
             found.append(
                 Case("max_pool_places", (tied,), max_pool_places, more, sizes, note=f"{j}{ceil:d}")
             )
@@ -259,6 +256,7 @@ def pool_cases() -> list[Case]:
                 continue
             for pad in (False, True):
                 more = attrs | {"ceil_mode": ceil, "count_include_pad": pad}
+                more |= {"divisor": 5} if j == 1 and pad else {}
                 x = arg("f32", "b", 3, "h", "w")
                 base = Case(
                     "avg_pool", (x,), in_f64(avg_pool), more, sizes, 4, f"{j}{ceil:d}{pad:d}"
@@ -305,6 +303,11 @@ def adaptive_max(x: torch.Tensor, output_size: Sequence[int | None]) -> torch.Te
     return functional.adaptive_max_pool2d(x, sizes)
 
 
+def adaptive_at(x: torch.Tensor, output_size: Sequence[int | None]) -> torch.Tensor:
+    sizes = tuple(n if m is None else m for n, m in zip(x.shape[2:], output_size, strict=True))
+    return functional.adaptive_max_pool2d(x, sizes, return_indices=True)[1]
+
+
 def adaptive_cases() -> list[Case]:
     found: list[Case] = []
     for size in ((1, 1), (2, 3), (7, 5), (None, 2), (13, 1)):
@@ -317,6 +320,8 @@ def adaptive_cases() -> list[Case]:
             "adaptive_max_pool", (x,), adaptive_max, {"output_size": size}, SIZES, 0, str(size)
         )
         found += with_types(most, *(FLOATS if size == (2, 3) else ("f32",)))
+        tied = arg("f32", "b", 3, "h", "w", fill=few)
+        found.append(replace(most, op="adaptive_max_pool_places", args=(tied,), oracle=adaptive_at))
     found.append(
         Case(
             "adaptive_avg_pool",

@@ -123,6 +123,14 @@ def gemm_cases() -> list[Case]:
                 )
                 base = Case("gemm", (a, b, c), in_f64(gemm), attrs, SIZES, 4, f"{k}{ta:d}{tb:d}")
                 found += with_types(base, *(("f32", "f16", "bf16") if k == 1 else ("f32",)))
+    factors = {"alpha": 0.5, "beta": 2.0}
+    for a, b, c in (
+        (arg("f32", 2, "m", "k"), arg("f32", 2, "k", "n"), arg("f32", "m", "n")),
+        (arg("f32", "m", "k"), arg("f32", "k"), arg("f32", "m")),
+    ):
+        note = f"rank{len(a.dims)}"
+        base = Case("gemm", (a, b, c), in_f64(gemm), factors, SIZES, 4, note)
+        found += with_types(base, "f32", "bf16")
     return found
 
 

@@ -23,7 +23,9 @@ SIZES = (
 X = arg("f32", "b", 2, "h", "w")
 
 
-def interpolate(x: torch.Tensor, sizes: Any, mode: str, coordinate: str, **_: Any) -> torch.Tensor:
+def interpolate(
+    x: torch.Tensor, sizes: Any, mode: str, coordinate: str, antialias: bool = False, **_: Any
+) -> torch.Tensor:
     if x.numel() == 0:
         return x.new_zeros(tuple(sizes))
     if mode == "nearest":
@@ -31,7 +33,9 @@ def interpolate(x: torch.Tensor, sizes: Any, mode: str, coordinate: str, **_: An
         return functional.interpolate(x, tuple(sizes[2:]), mode=how)
     how = {"linear": "bilinear", "cubic": "bicubic"}[mode]
     corners = coordinate == "align_corners"
-    return functional.interpolate(x, tuple(sizes[2:]), mode=how, align_corners=corners)
+    return functional.interpolate(
+        x, tuple(sizes[2:]), mode=how, align_corners=corners, antialias=antialias
+    )
 
 
 def torch_cases() -> list[Case]:
@@ -64,6 +68,15 @@ def torch_cases() -> list[Case]:
             Case(
                 "resize", (X,), in_f64(interpolate), double, SIZES, 8, f"double-{mode}-{coordinate}"
             )
+        )
+    for mode in ("linear", "cubic"):  # as PIL does it
+
+        def spread(d: Any, m: str = mode) -> dict[str, Any]:
+            sizes = {"sizes": (d("b"), 2, d("p"), d("q")), "coordinate": "half_pixel", "mode": m}
+            return sizes | {"antialias": True, "exclude_outside": True, "cubic_coeff": -0.5}
+
+        found.append(
+            Case("resize", (X,), in_f64(interpolate), spread, SIZES, 8, f"antialias-{mode}")
         )
     return found
 

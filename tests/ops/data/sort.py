@@ -157,7 +157,17 @@ def running_cases() -> list[Case]:
                 note="special",
             )
         )
+    for axis in range(3):
+        for fill in (numbers, special):
+            args = (arg("f32", "m", "n", "k", fill=fill),)
+            note = f"{axis}{fill.__name__}"
+            base = Case("logcumsumexp", args, summed, {"axis": axis}, SIZES, 4, note)
+            found += with_types(base, *(FLOATS if axis == 1 else ("f32",)))
     return found
+
+
+def summed(x: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.logcumsumexp(x.double(), axis).to(x.dtype)
 
 
 CASES = [*sort_cases(), *running_cases()]

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from pliant.frontend.torch.context import Lowering, Table
+from pliant.frontend.torch.lower_assemble import ASSEMBLE
 from pliant.frontend.torch.lower_conv import CONV
 from pliant.frontend.torch.lower_create import CREATE
 from pliant.frontend.torch.lower_elementwise import ELEMENTWISE
 from pliant.frontend.torch.lower_index import INDEX
+from pliant.frontend.torch.lower_linalg import LINALG
 from pliant.frontend.torch.lower_matmul import MATMUL
 from pliant.frontend.torch.lower_normalize import NORMALIZE
+from pliant.frontend.torch.lower_order import ORDER
 from pliant.frontend.torch.lower_recurrent import RECURRENT
 from pliant.frontend.torch.lower_reduce import REDUCE
 from pliant.frontend.torch.lower_resize import RESIZE
+from pliant.frontend.torch.lower_scatter import SCATTER
 from pliant.frontend.torch.lower_shape import SHAPE
+from pliant.frontend.torch.lower_special import SPECIAL
 
 
 def join(*families: Table) -> dict[str, Lowering]:
@@ -29,5 +34,19 @@ def join(*families: Table) -> dict[str, Lowering]:
 
 
 ATEN: Final[Table] = join(
-    ELEMENTWISE, SHAPE, CREATE, REDUCE, MATMUL, CONV, NORMALIZE, INDEX, RESIZE, RECURRENT
+    ELEMENTWISE,
+    SHAPE,
+    CREATE,
+    REDUCE,
+    MATMUL,
+    CONV,
+    NORMALIZE,
+    INDEX,
+    RESIZE,
+    RECURRENT,
+    ORDER,
+    SCATTER,
+    SPECIAL,
+    ASSEMBLE,
+    LINALG,
 )

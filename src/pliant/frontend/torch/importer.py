@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from torch.utils import _pytree as pytree
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN
+from pliant.frontend.torch.constants import Constants
 from pliant.frontend.torch.context import Context, Table
 from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
 from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
-from pliant.frontend.torch.lower_reduce import Lazy
+from pliant.frontend.torch.lazy import Lazy
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers
@@ -54,6 +55,10 @@ class ImportedModel:
     notes: tuple[str, ...] = ()
 
 
+SMALL_TABLE: Final = 1 << 16
+"""Elements of tables of integers that torch computes while importing."""
+
+
 @dataclass
 class _Problem:
     """An operator that cannot be imported, where it was met first, and how often."""
@@ -69,6 +74,7 @@ class _State:
     ctx: Context
     table: Table
     numbers: Numbers
+    constants: Constants
     problems: dict[tuple[str, str], _Problem] = field(default_factory=dict)
 
 
@@ -139,7 +145,7 @@ def _attempt(
     for a, b, why in equalities(program, naming.symbols, builder.facts, exported.needless):
         builder.equal(a, b, why)
     ctx = Context(builder, naming.symbols)
-    state = _State(ctx, table, Numbers(naming.symbols))
+    state = _State(ctx, table, Numbers(naming.symbols), Constants(program))
     call = call_of(program, exported.names)
     env, input_names = _inputs(program, state, naming, call)
     leaves = _run(state, program.graph_module, dict(env))
@@ -239,6 +245,11 @@ def _inputs(
 
 
 def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
+    if spec.kind is InputKind.TOKEN:
+        raise UnsupportedError(
+            "the program has operators with effects, which run_decompositions() made of checks; "
+            "compile what torch.export gives, without it"
+        )
     if spec.target in program.constants:
         tensor = program.constants[spec.target]
     else:
@@ -288,12 +299,16 @@ def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any])
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     try:
+        if _is_small_table(value) and node.all_input_nodes and state.constants.decides(node):
+            return _constant(state, node)
         if node.target is operator.getitem:
             return _item(env[node.args[0]], node.args[1])  # type: ignore[index]
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return _inline(state, node, env)
         return _operator(state, node, env)
     except UnsupportedError as error:
+        if state.constants.decides(node):
+            return _constant(state, node)
         _record(state, node, str(error))
         return _stand_in(value)
     except (PliantError, TypeError, KeyError, ValueError, IndexError, AssertionError) as error:
@@ -308,9 +323,8 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     name = str(node.target)
     if name.startswith(_CHECKS):
         return None
-    if is_mutating(node):
-        name = functional_name(node.target)
-    lowering = state.table.get(name)
+    lowering = state.table.get(functional_name(node.target) if is_mutating(node) else name)
+    lowering = lowering or state.table.get(name)  # some operators are in-place ones only
     if lowering is None:
         raise UnsupportedError(_NO_RULE)
     args = [_resolve(state, a, env) for a in node.args]
@@ -320,6 +334,27 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     state.numbers.note(node, args, kwargs, result)
     if is_mutating(node) and isinstance(node.args[0], Node):
         env[node.args[0]] = result
+    return result
+
+
+def _is_small_table(value: Any) -> bool:
+    """Whether these are indices, masks or counts, whose values a rule may ask for."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.ndim > 0
+        and not value.dtype.is_floating_point
+        and all(isinstance(d, int) for d in value.shape)
+        and value.numel() <= SMALL_TABLE
+    )
+
+
+def _constant(state: _State, node: Node) -> Any:
+    """What torch makes of weights and numbers, as weights."""
+    found = pytree.tree_map(
+        lambda x: state.ctx.builder.weight(node.name, to_array(x)), state.constants.value(node)
+    )
+    result = tuple(found) if isinstance(found, tuple | list) else found
+    state.numbers.note_sizes(result, node.meta.get("val"))
     return result
 
 

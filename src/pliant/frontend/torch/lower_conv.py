@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pliant.frontend.torch.context import Context, Lowering, Table, constant, size_of
+from pliant.frontend.torch.lazy import Lazy
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
 
@@ -127,23 +128,16 @@ def avg_pool(spatial: int) -> Lowering:
         ctx: Context, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
         ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
     ) -> Any:  # fmt: skip
-        window = spread(kernel, spatial)
         attrs = {
-            "kernel": window,
+            "kernel": spread(kernel, spatial),
             "strides": spread(stride or kernel, spatial),
             "pads": symmetric(padding, spatial),
             "dilations": (1,) * spatial,
             "ceil_mode": ceil_mode,
             "count_include_pad": count_include_pad,
+            "divisor": divisor_override,
         }
-        if divisor_override is None:
-            return batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
-        if ceil_mode:
-            raise ctx.unsupported("avg_pool with divisor_override and ceil_mode")
-        attrs["count_include_pad"] = True  # every window counts all its elements then
-        ratio = math.prod(window) / divisor_override
-        mean = batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
-        return ctx.call("mul", mean, ctx.scalar(ratio, x.dtype))
+        return batched(ctx, x, spatial, lambda y: ctx.call("avg_pool", y, **attrs))
 
     return lower
 
@@ -155,15 +149,26 @@ def adaptive_avg_pool(spatial: int) -> Lowering:
         if all(s == 1 for s in wanted):
             rank = len(x.shape)
             return ctx.call("mean", x, axes=tuple(range(rank - spatial, rank)), keepdims=True)
-        return batched(
-            ctx, x, spatial, lambda y: ctx.call("adaptive_avg_pool", y, output_size=wanted)
-        )
+        return _adaptive(ctx, x, spatial, "adaptive_avg_pool", wanted)
 
     return lower
 
 
+def _adaptive(ctx: Context, x: Value, spatial: int, op: str, wanted: tuple[Int, ...]) -> Any:
+    return batched(ctx, x, spatial, lambda y: ctx.call(op, y, output_size=wanted))
+
+
+def conv_of_times(ctx: Context, x: Value, w: Value, bias: Value, pad: int = 0) -> Any:
+    """conv_tbc: a convolution over [time, batch, channels]."""
+    y = conv(
+        ctx, ctx.call("transpose", x, perm=(1, 2, 0)), ctx.call("transpose", w, perm=(2, 1, 0)),
+        bias, 1, pad,
+    )  # fmt: skip
+    return ctx.call("transpose", y, perm=(2, 0, 1))
+
+
 def adaptive_max_pool(spatial: int) -> Lowering:
-    """The values; asking for the indices is an error."""
+    """The values, and where in their images they are."""
 
     def lower(ctx: Context, x: Value, output_size: Sequence[Any]) -> Any:
         rank = len(x.shape)
@@ -171,10 +176,10 @@ def adaptive_max_pool(spatial: int) -> Lowering:
         wanted = tuple(size_of(s) for s in sizes)
         if all(s == 1 for s in wanted):
             axes = tuple(range(rank - spatial, rank))
-            return ctx.call("max", x, axes=axes, keepdims=True), None
-        return batched(
-            ctx, x, spatial, lambda y: ctx.call("adaptive_max_pool", y, output_size=wanted)
-        ), None
+            values = ctx.call("max", x, axes=axes, keepdims=True)
+        else:
+            values = _adaptive(ctx, x, spatial, "adaptive_max_pool", wanted)
+        return values, Lazy(lambda: _adaptive(ctx, x, spatial, "adaptive_max_pool_places", wanted))
 
     return lower
 
@@ -185,6 +190,7 @@ CONV: Final[Table] = {
     "aten.conv_transpose2d.input": conv_transpose,
     "aten.conv_transpose3d.input": conv_transpose,
     "aten.convolution.default": convolution,
+    "aten.conv_tbc.default": conv_of_times,
     "aten._convolution.default": lambda ctx, *args: convolution(ctx, *args[:9]),
     **{f"aten.max_pool{n}d.default": max_pool(n) for n in (1, 2, 3)},
     **{f"aten.max_pool{n}d_with_indices.default": max_pool_with_indices(n) for n in (1, 2, 3)},

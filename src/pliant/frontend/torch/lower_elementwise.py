@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import numpy as np
 import torch
 
-from pliant.base.dtypes import boolean, f64
+from pliant.base.dtypes import DType, boolean
+from pliant.frontend.torch.as_vectors import as_vectors
 from pliant.frontend.torch.context import Context, Lowering, Table, dtype_of
-from pliant.frontend.torch.promote import common_type, floating, from_torch
+from pliant.frontend.torch.in_f32 import all_in_f32
+from pliant.frontend.torch.promote import common_type, floating, from_torch, in_sums
 from pliant.graph.function import Value
 
 
@@ -37,6 +40,22 @@ def bitwise(op: str) -> Lowering:
     return lambda ctx, a, b: ctx.call(op, *ctx.promoted(a, b))
 
 
+def shift(op: str) -> Lowering:
+    """Counts that are negative, or not below the width, leave nothing but the sign."""
+
+    def lower(ctx: Context, a: Any, b: Any) -> Any:
+        x, by = ctx.promoted(a, b)
+        if isinstance(b, int) and 0 <= b < x.dtype.bits:
+            return ctx.call(op, x, by)
+        zero, last = ctx.scalar(0, x.dtype), ctx.scalar(x.dtype.bits - 1, x.dtype)
+        beyond = ctx.call("or", ctx.call("lt", by, zero), ctx.call("gt", by, last))
+        if op == "shl" or not x.dtype.is_signed:
+            return ctx.call("where", beyond, zero, ctx.call(op, x, by))
+        return ctx.call(op, x, ctx.call("where", beyond, last, by))
+
+    return lower
+
+
 def logical(op: str) -> Lowering:
     return lambda ctx, a, b: ctx.call(op, ctx.truth(a), ctx.truth(b))
 
@@ -47,12 +66,15 @@ def scaled(op: str) -> Lowering:
     def lower(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Value:
         dtype = common_type((a, b))
         left, right = ctx.tensor(a, dtype), ctx.tensor(b, dtype)
-        if alpha != 1:
-            right = ctx.call("mul", right, ctx.tensor(alpha, dtype))
         if dtype is boolean:  # True + True is True
             op_ = "or" if op == "add" else "xor"
             return ctx.call(op_, left, right)  # type: ignore[no-any-return]
-        return ctx.call(op, left, right)  # type: ignore[no-any-return]
+        if alpha == 1:
+            return ctx.call(op, left, right)  # type: ignore[no-any-return]
+        left, right, factor = (
+            ctx.cast(v, in_sums(dtype)) for v in (left, right, ctx.tensor(alpha, dtype))
+        )
+        return ctx.cast(ctx.call(op, left, ctx.call("mul", right, factor)), dtype)
 
     return lower
 
@@ -62,17 +84,34 @@ def reverse_sub(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 
 def multiply(ctx: Context, a: Any, b: Any) -> Any:
-    left, right = ctx.promoted(a, b)
-    return ctx.call("and" if left.dtype is boolean else "mul", left, right)
+    dtype = common_type((a, b))
+    op, wide = "and" if dtype is boolean else "mul", with_numbers(dtype, a, b)
+    return ctx.cast(ctx.call(op, ctx.tensor(a, wide), ctx.tensor(b, wide)), dtype)
 
 
 def divide(ctx: Context, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     dtype = common_type((a, b))
     if rounding_mode is None:
         dtype = floating(dtype)
-        return ctx.call("div", ctx.tensor(a, dtype), ctx.tensor(b, dtype))
-    op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
-    return ctx.call(op, ctx.tensor(a, dtype), ctx.tensor(b, dtype))
+    op = {"floor": "floordiv", "trunc": "truncdiv", None: "div"}[rounding_mode]
+    wide = with_numbers(dtype, b)
+    return ctx.cast(ctx.call(op, ctx.tensor(a, wide), ctx.tensor(b, wide)), dtype)
+
+
+def with_numbers(dtype: DType, *operands: Any) -> DType:
+    """The type of products and quotients whose result is of type `dtype`: torch rounds a number,
+    or a tensor without dimensions, to f32 and not to 16 bits."""
+    return in_sums(dtype) if any(_is_rounded(x, dtype) for x in operands) else dtype
+
+
+def _is_rounded(x: Any, dtype: DType) -> bool:
+    """Whether a number would be another one in that type."""
+    if isinstance(x, Value):
+        return not x.shape and x.dtype is not dtype
+    if not isinstance(x, int | float):
+        return True
+    with np.errstate(all="ignore"):
+        return float(np.asarray(x).astype(dtype.numpy)) != float(x)
 
 
 _POWERS: Final = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
@@ -130,6 +169,15 @@ def is_finite(ctx: Context, x: Value) -> Any:
 
 def _false(ctx: Context, x: Value) -> Any:
     return ctx.call("ne", x, x)
+
+
+def angle(ctx: Context, x: Value) -> Any:
+    """Of real numbers: pi where they are negative."""
+    dtype = floating(x.dtype)
+    y = ctx.cast(x, dtype)
+    turned = ctx.call("lt", y, ctx.scalar(0, dtype))
+    found = ctx.call("where", turned, ctx.scalar(math.pi, dtype), ctx.scalar(0, dtype))
+    return ctx.call("where", ctx.call("isnan", y), y, found)
 
 
 def nan_to_num(
@@ -208,13 +256,11 @@ def addc(op: str) -> Lowering:
 def lerp(ctx: Context, a: Value, b: Value, weight: Any) -> Any:
     """a + w (b - a), computed from the nearer end as torch does."""
     w = ctx.tensor(weight, a.dtype)
-    step = ctx.call("sub", b, a)
+    step, one = ctx.call("sub", b, a), ctx.scalar(1, a.dtype)
     if not isinstance(weight, Value):
         if abs(weight) < 0.5:
             return ctx.call("add", a, ctx.call("mul", w, step))
-        rest = ctx.scalar(1 - weight, a.dtype)
-        return ctx.call("sub", b, ctx.call("mul", step, rest))
-    one = ctx.scalar(1, a.dtype)
+        return ctx.call("sub", b, ctx.call("mul", step, ctx.call("sub", one, w)))
     near = ctx.call("add", a, ctx.call("mul", w, step))
     far = ctx.call("sub", b, ctx.call("mul", step, ctx.call("sub", one, w)))
     low = ctx.call("lt", ctx.call("abs", w), ctx.scalar(0.5, a.dtype))
@@ -287,13 +333,6 @@ def round_decimals(ctx: Context, x: Value, decimals: int) -> Any:
     factor = ctx.scalar(10.0 ** abs(decimals), x.dtype)
     there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
     return ctx.call(back, ctx.call("round", ctx.call(there, x, factor)), factor)
-
-
-def erfc(ctx: Context, x: Value) -> Any:
-    """In f64: of 1 - erf(x) in f32 nothing is left from 4 on."""
-    dtype = floating(x.dtype)
-    wide = ctx.call("erf", ctx.cast(x, f64))
-    return ctx.cast(ctx.call("sub", ctx.scalar(1, f64), wide), dtype)
 
 
 def softplus(ctx: Context, x: Value, beta: Any = 1, threshold: Any = 20) -> Any:
@@ -372,8 +411,8 @@ def celu(ctx: Context, x: Value, alpha: Any = 1.0) -> Any:
 
 
 _FLOAT_UNARY: Final = (
-    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sin cos tan asin acos atan"
-    " sinh cosh asinh acosh atanh reciprocal"
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf erfc sin cos tan asin acos"
+    " atan sinh cosh asinh acosh atanh reciprocal"
 )
 _COMPARE: Final = "eq ne lt le gt ge"
 
@@ -383,7 +422,8 @@ def _unary_rows() -> dict[str, Lowering]:
         f"aten.{op}.default": float_unary(op) for op in _FLOAT_UNARY.split()
     }
     rows["aten.special_expit.default"] = float_unary("sigmoid")
-    rows["aten.special_erf.default"] = float_unary("erf")
+    for op in ("erf", "erfc"):
+        rows[f"aten.special_{op}.default"] = float_unary(op)
     for op in ("neg", "abs", "relu", "silu", "mish", "hardswish", "square"):
         rows[f"aten.{op}.default"] = same(op)
     for op in ("floor", "ceil", "trunc", "round"):
@@ -408,11 +448,11 @@ def _binary_rows() -> dict[str, Lowering]:
             rows[f"aten.__{name}__.{overload}"] = bitwise(name)
         rows[f"aten.logical_{name}.default"] = logical(name)
     for name, op in (("left_shift", "shl"), ("right_shift", "shr")):
-        rows[f"aten.bitwise_{name}.Tensor"] = binary(op)
-        rows[f"aten.bitwise_{name}.Tensor_Scalar"] = binary(op)
+        rows[f"aten.bitwise_{name}.Tensor"] = shift(op)
+        rows[f"aten.bitwise_{name}.Tensor_Scalar"] = shift(op)
     for dunder, op in (("__lshift__", "shl"), ("__rshift__", "shr")):
         for overload in ("Tensor", "Scalar"):
-            rows[f"aten.{dunder}.{overload}"] = binary(op)
+            rows[f"aten.{dunder}.{overload}"] = shift(op)
     for overload in ("Tensor", "Scalar"):
         rows |= {
             f"aten.add.{overload}": scaled("add"),
@@ -455,6 +495,17 @@ def _cast_rows() -> dict[str, Lowering]:
     return rows
 
 
+_COMPOSED: Final[Table] = {
+    "aten.round.decimals": round_decimals,
+    "aten.hypot.default": hypot,
+    "aten.glu.default": glu,
+    "aten.log_sigmoid.default": log_sigmoid,
+    "aten.addcmul.default": addc("mul"),
+    "aten.addcdiv.default": addc("div"),
+    "aten.lerp.Scalar": lerp,
+    "aten.lerp.Tensor": lerp,
+}
+
 ELEMENTWISE: Final[Table] = {
     **_unary_rows(),
     **_binary_rows(),
@@ -466,12 +517,8 @@ ELEMENTWISE: Final[Table] = {
     "aten.signbit.default": signbit,
     "aten.copysign.Tensor": copysign,
     "aten.copysign.Scalar": copysign,
-    "aten.round.decimals": round_decimals,
-    "aten.erfc.default": erfc,
-    "aten.special_erfc.default": erfc,
     "aten.atan2.default": float_binary("atan2"),
     "aten.arctan2.default": float_binary("atan2"),
-    "aten.hypot.default": hypot,
     "aten.clamp.default": clamp,
     "aten.clamp.Tensor": clamp,
     "aten.clip.default": clamp,
@@ -491,6 +538,7 @@ ELEMENTWISE: Final[Table] = {
     "aten.isinf.default": is_inf,
     "aten.isfinite.default": is_finite,
     "aten.nan_to_num.default": nan_to_num,
+    "aten.angle.default": angle,
     "aten.gelu.default": gelu,
     "aten.elu.default": elu,
     "aten.selu.default": selu,
@@ -500,18 +548,13 @@ ELEMENTWISE: Final[Table] = {
     "aten.hardsigmoid.default": lambda ctx, x: ctx.call("hardsigmoid", x, alpha=1 / 6, beta=0.5),
     "aten.leaky_relu.default": leaky_relu,
     "aten.rrelu.default": rrelu,
-    "aten.prelu.default": prelu,
+    "aten.prelu.default": as_vectors(prelu),
     "aten._prelu_kernel.default": lambda ctx, x, slope: ctx.call("prelu", x, slope),
     "aten.softplus.default": softplus,
     "aten.threshold.default": threshold,
-    "aten.hardshrink.default": hardshrink,
-    "aten.softshrink.default": softshrink,
-    "aten.glu.default": glu,
-    "aten.log_sigmoid.default": log_sigmoid,
     "aten.logit.default": logit,
     "aten.special_logit.default": logit,
-    "aten.addcmul.default": addc("mul"),
-    "aten.addcdiv.default": addc("div"),
-    "aten.lerp.Scalar": lerp,
-    "aten.lerp.Tensor": lerp,
+    "aten.hardshrink.default": hardshrink,
+    "aten.softshrink.default": softshrink,
+    **all_in_f32(_COMPOSED),
 }

@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import DType, boolean, i64
+from pliant.frontend.torch.as_vectors import all_as_vectors
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, constant
+from pliant.frontend.torch.in_f32 import all_in_f32, in_f32
 from pliant.frontend.torch.lower_shape import slice_axis
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
+from pliant.sym.expr import Int
 
 
 def embedding(ctx: Context, weight: Value, indices: Value, *_: Any, **__: Any) -> Any:
@@ -48,11 +53,23 @@ def _put_where(
 def _index_list(
     ctx: Context, x: Value, indices: Sequence[Value | None]
 ) -> tuple[Value | None, ...]:
-    if any(v is not None and v.dtype is boolean for v in indices):
+    places: list[Value | None] = []
+    for v in indices:
+        if v is not None and v.dtype is boolean:
+            places += _places_of(ctx, v)
+        else:
+            places.append(None if v is None else ctx.indices(v))
+    return tuple(places)
+
+
+def _places_of(ctx: Context, mask: Value) -> list[Value]:
+    """Where a mask that the model holds is true, an index for each of its dimensions."""
+    known = ctx.builder.constant(mask)
+    if known is None:
         raise ctx.unsupported(
             "indexing with a boolean mask gives a size that depends on the data; use torch.where"
         )
-    return tuple(None if v is None else ctx.indices(v) for v in indices)
+    return [ctx.builder.weight("places", at.astype(np.int64)) for at in np.nonzero(known)]
 
 
 def index_select(ctx: Context, x: Value, dim: int, indices: Value) -> Any:
@@ -75,8 +92,6 @@ def _count(x: Value) -> Any:
 
 
 def gather(ctx: Context, x: Value, dim: int, indices: Value, **_: Any) -> Any:
-    if not x.shape:
-        return x
     return ctx.call("gather_elements", x, ctx.indices(indices), axis=axis_of(dim, len(x.shape)))
 
 
@@ -189,26 +204,53 @@ def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Any:
 
 def embedding_bag(
     ctx: Context, weight: Value, indices: Value, offsets: Value, scale: bool = False, mode: int = 0,
-    sparse: bool = False, factors: Value | None = None, last: bool = False,
-    padding: int | None = None,
+    sparse: bool = False, factors: Value | None = None, last: bool = False, padding: Any = None,
 ) -> Any:  # fmt: skip
-    """Sums, means or maxima of rows; `offsets` say where in `indices` each bag begins."""
+    """Sums, means or maxima of rows; `offsets` say where in `indices` each bag begins. What belongs
+    to none goes into one more, which is left out: rows of padding, and those behind the last bag
+    where `last` offsets say where bags end."""
     places, starts = ctx.indices(indices), ctx.indices(offsets)
     size, bags = places.shape[0], starts.shape[0] - (1 if last else 0)
-    at = ctx.call("iota", size=size, start=0, step=1, dtype=i64)
-    edges = slice_axis(ctx, starts, 0, 0, bags) if last else starts
-    bag = ctx.call("sub", rank_among(ctx, edges, at, True, i64), ctx.scalar(1, i64))
+    bag = ctx.call("sub", _begun(ctx, starts, size), ctx.scalar(1, i64))
     rows = ctx.call("embedding", weight, places)
     if factors is not None:
         rows = ctx.call("mul", rows, ctx.call("unsqueeze", factors, axes=(1,)))
-    width = weight.shape[1]
+    if padding is not None:
+        padded = ctx.call("eq", places, ctx.tensor(padding, i64))
+        bag = ctx.call("where", padded, ctx.tensor(bags, i64), bag)
+    width, some = weight.shape[1], bags if padding is None and not last else bags + 1
     into = ctx.call("expand", ctx.call("unsqueeze", bag, axes=(1,)), shape=(size, width))
-    base = ctx.call("full", shape=(bags, width), value=0.0, dtype=weight.dtype)
-    if padding is not None and padding >= 0:
-        raise ctx.unsupported("embedding_bag with a padding index")
+    base = ctx.call("full", shape=(some, width), value=0.0, dtype=weight.dtype)
     reduce = ("sum", "mean", "amax")[mode]
     result = scatter_reduce(ctx, base, 0, into, rows, reduce, include_self=False)
-    return result, None, None, None
+    return slice_axis(ctx, result, 0, 0, bags), None, None, None
+
+
+def _begun(ctx: Context, starts: Value, size: Int) -> Value:
+    """How many bags have begun at each of `size` places."""
+    zeros = ctx.call("full", shape=(size + 1,), value=0, dtype=i64)
+    ones = ctx.call("full", shape=starts.shape, value=1, dtype=i64)
+    begin = ctx.call("scatter_elements", zeros, starts, ones, axis=0, reduction="add")
+    begun = ctx.call("cumsum", begin, axis=0, exclusive=False, reverse=False)
+    return slice_axis(ctx, begun, 0, 0, size)  # type: ignore[no-any-return]
+
+
+def wrapped_embedding_bag(
+    ctx: Context, weight: Value, indices: Value, offsets: Value, scale: bool, mode: int,
+    sparse: bool, factors: Value | None, last: bool, padding: int | None,
+) -> Any:  # fmt: skip
+    """A negative padding index counts from the end; None is for none."""
+    at = weight.shape[0] + padding if padding is not None and padding < 0 else padding
+    return embedding_bag(ctx, weight, indices, offsets, scale, mode, sparse, factors, last, at)
+
+
+def plain_embedding_bag(
+    ctx: Context, weight: Value, indices: Value, offsets: Value, scale: bool = False, mode: int = 0,
+    sparse: bool = False, factors: Value | None = None, last: bool = False, padding: int = -1,
+) -> Any:  # fmt: skip
+    """-1 is for no padding index."""
+    at = None if padding < 0 else padding
+    return embedding_bag(ctx, weight, indices, offsets, scale, mode, sparse, factors, last, at)
 
 
 def masked_select(ctx: Context, *_: Any, **__: Any) -> Any:
@@ -272,37 +314,46 @@ def histc(ctx: Context, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) 
     return ctx.cast(counts, x.dtype)
 
 
+_ALONG: Final[Table] = {
+    "aten.index_select.default": index_select,
+    "aten.gather.default": gather,
+    "aten.scatter.src": scatter("none"),
+    "aten.scatter.value": scatter("none"),
+    "aten.scatter.reduce": scatter_with,
+    "aten.scatter.value_reduce": scatter_with,
+    "aten.scatter_add.default": in_f32(scatter("add")),
+    "aten.scatter_reduce.two": in_f32(scatter_reduce),
+    "aten.index_add.default": in_f32(index_add),
+    "aten.index_copy.default": index_copy,
+    "aten.index_fill.int_Scalar": index_fill,
+    "aten.index_fill.int_Tensor": index_fill,
+}
+
+_BAGS: Final[Table] = {
+    "aten.embedding_bag.padding_idx": wrapped_embedding_bag,
+    "aten._embedding_bag.default": plain_embedding_bag,
+    "aten._embedding_bag_forward_only.default": plain_embedding_bag,
+}
+
 INDEX: Final[Table] = {
     "aten.embedding.default": embedding,
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
     "aten.index_put.default": index_put,
     "aten._unsafe_index_put.default": index_put,
-    "aten.index_select.default": index_select,
     "aten.take.default": take,
     "aten.take_along_dim.default": take_along_dim,
-    "aten.gather.default": gather,
-    "aten.scatter.src": scatter("none"),
-    "aten.scatter.value": scatter("none"),
-    "aten.scatter.reduce": scatter_with,
-    "aten.scatter.value_reduce": scatter_with,
-    "aten.scatter_add.default": scatter("add"),
-    "aten.scatter_reduce.two": scatter_reduce,
-    "aten.index_add.default": index_add,
-    "aten.index_copy.default": index_copy,
-    "aten.index_fill.int_Scalar": index_fill,
-    "aten.index_fill.int_Tensor": index_fill,
+    **all_in_f32(_BAGS),
+    **all_as_vectors(_ALONG),
     "aten.bucketize.Tensor": bucketize,
     "aten.searchsorted.Tensor": searchsorted,
     "aten.searchsorted.Scalar": searchsorted,
     "aten.histc.default": histc,
     "aten.masked_scatter.default": masked_scatter,
-    "aten.embedding_bag.padding_idx": embedding_bag,
-    "aten._embedding_bag.default": embedding_bag,
-    "aten._embedding_bag_forward_only.default": embedding_bag,
     **dict.fromkeys(
         ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
-         "aten._unique2.default", "aten.item.default",
+         "aten._unique2.default", "aten.unique_dim.default", "aten.bincount.default",
+         "aten.argwhere.default", "aten.item.default",
          "aten._local_scalar_dense.default", "aten.unique_consecutive.default"),
         masked_select,
     ),

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import boolean, i64
 from pliant.frontend.torch.context import Context, Table, constant
+from pliant.frontend.torch.in_f32 import all_in_f32
 from pliant.frontend.torch.lower_index import rank_among
 from pliant.frontend.torch.lower_reduce import vector_norm
+from pliant.frontend.torch.promote import from_torch
 from pliant.graph.function import Value
 
 
@@ -20,9 +24,33 @@ def matmul(ctx: Context, a: Value, b: Value) -> Any:
     return ctx.call("matmul", a, b)
 
 
+def matmul_as(ctx: Context, a: Value, b: Value, dtype: Any) -> Any:
+    """mm, bmm whose result keeps what 16-bit floats are summed in."""
+    to = from_torch(dtype)
+    return ctx.call("matmul", ctx.cast(a, to), ctx.cast(b, to))
+
+
+def pairwise(ctx: Context, x: Value, p: float = 2.0) -> Any:
+    """pdist: of each pair of rows once. Which they are depends on the number of rows alone."""
+    if not x.shape[0].is_const:
+        raise ctx.unsupported("pdist of a symbolic number of rows; use cdist")
+    pairs = np.triu_indices(x.shape[0].value, 1)
+    a, b = (ctx.call("gather", x, ctx.builder.weight("rows", k), axis=0) for k in pairs)
+    return vector_norm(ctx, ctx.call("sub", a, b), p, -1)
+
+
 def added(ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta * base + alpha * (a @ b): addmm, addmv, baddbmm."""
-    product = ctx.call("matmul", a, b)
+    factors = [constant(f, "a factor of a product") for f in (alpha, beta)]
+    if a.dtype.is_float:
+        factors = [float(f) for f in factors]
+    return ctx.call(
+        "gemm", a, b, None if factors[1] == 0 else base, alpha=factors[0], beta=factors[1]
+    )
+
+
+def added_product(ctx: Context, base: Value, product: Value, beta: Any, alpha: Any) -> Any:
+    """beta * base + alpha * product; what is times 0 does not count, NaN or not."""
     if alpha != 1:
         product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
     if beta == 0:
@@ -37,8 +65,14 @@ def added_batches(
 ) -> Any:
     """addbmm: the products are summed over the batch."""
     product = ctx.call("sum", ctx.call("matmul", a, b), axes=(0,), keepdims=False)
-    product = ctx.call("mul", product, ctx.tensor(alpha, product.dtype))
-    return ctx.call("add", ctx.call("mul", base, ctx.tensor(beta, base.dtype)), product)
+    return added_product(ctx, base, product, beta, alpha)
+
+
+def added_outer(
+    ctx: Context, base: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    """addr."""
+    return added_product(ctx, base, outer(ctx, a, b), beta, alpha)
 
 
 def outer(ctx: Context, a: Value, b: Value) -> Any:
@@ -123,6 +157,18 @@ def bilinear(ctx: Context, a: Value, b: Value, w: Value, bias: Value | None = No
     return y if bias is None else ctx.call("add", y, bias)
 
 
+def trilinear(
+    ctx: Context, a: Value, b: Value, c: Value, of_a: Sequence[int], of_b: Sequence[int],
+    of_c: Sequence[int], summed: Sequence[int], unrolled: int = 1,
+) -> Any:  # fmt: skip
+    """A product of three, each given dims of size 1, summed over some."""
+    product: Value | None = None
+    for x, dims in ((a, of_a), (b, of_b), (c, of_c)):
+        wide = ctx.call("unsqueeze", x, axes=tuple(dims)) if dims else x
+        product = wide if product is None else ctx.call("mul", product, wide)
+    return ctx.call("sum", product, axes=tuple(sorted(summed)), keepdims=False)
+
+
 def distances(ctx: Context, a: Value, b: Value, p: Any = 2.0, mode: Any = None) -> Any:
     """cdist: norms of the differences of all rows of `a` and `b`."""
     left = ctx.call("unsqueeze", a, axes=(len(a.shape) - 1,))
@@ -150,27 +196,35 @@ def of_groups(
     return ctx.cast(kept, ctx.out_dtype())
 
 
-MATMUL: Final[Table] = {
-    "aten.linear.default": linear,
+_COMPOSED: Final[Table] = {
     "aten.bilinear.default": bilinear,
+    "aten._trilinear.default": trilinear,
+    "aten.addbmm.default": added_batches,
+    "aten.addr.default": added_outer,
+    "aten.cdist.default": distances,
+    "aten._cdist_forward.default": distances,
+}
+
+MATMUL: Final[Table] = {
+    **{f"aten.{name}.default": added for name in ("addmm", "addmv", "baddbmm")},
+    "aten.linear.default": linear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,
     "aten.bmm.default": matmul,
     "aten._grouped_mm.default": of_groups,
     "transformers.grouped_mm_fallback.default": of_groups,
+    "aten.mm.dtype": matmul_as,
+    "aten.bmm.dtype": matmul_as,
+    "aten.pdist.default": pairwise,
+    "aten._pdist_forward.default": pairwise,
     "aten.mv.default": matmul,
     "aten.dot.default": matmul,
     "aten.vdot.default": matmul,
     "aten.inner.default": inner,
-    "aten.addmm.default": added,
-    "aten.addmv.default": added,
-    "aten.baddbmm.default": added,
-    "aten.addbmm.default": added_batches,
     "aten.outer.default": outer,
     "aten.ger.default": outer,
     "aten.einsum.default": einsum,
-    "aten.cdist.default": distances,
-    "aten._cdist_forward.default": distances,
+    **all_in_f32(_COMPOSED),
     "aten.chain_matmul.default": chained,
     "aten.linalg_multi_dot.default": chained,
     "aten.scaled_dot_product_attention.default": scaled_dot_product_attention,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from pliant.base.dtypes import DType, f32, i64, u8
+from pliant.base.dtypes import DType, boolean, f32, i64, u8
+from pliant.frontend.torch.as_vectors import all_as_vectors
 from pliant.frontend.torch.context import (
     Context,
     Lowering,
@@ -15,6 +16,9 @@ from pliant.frontend.torch.context import (
     constant,
     dtype_of,
 )  # fmt: skip
+from pliant.frontend.torch.in_f32 import all_in_f32
+from pliant.frontend.torch.lazy import Lazy
+from pliant.frontend.torch.lower_elementwise import convert
 from pliant.frontend.torch.lower_shape import flatten, slice_axis, to_shape
 from pliant.frontend.torch.promote import floating
 from pliant.graph.function import Value
@@ -58,19 +62,6 @@ def extreme_along(op: str) -> Lowering:
         return values, Lazy(lambda: arg_extreme("arg" + op)(ctx, x, dim, keepdim))
 
     return lower
-
-
-class Lazy:
-    """A second result that most models do not read; made on first use."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-        self._value: Any = None
-
-    def get(self) -> Any:
-        if self._value is None:
-            self._value = self._make()
-        return self._value
 
 
 def arg_extreme(op: str) -> Lowering:
@@ -156,27 +147,39 @@ def count_nonzero(ctx: Context, x: Value, dim: Any = None) -> Any:
 def running(op: str) -> Lowering:
     def lower(ctx: Context, x: Value, dim: int, dtype: Any = None) -> Any:
         to = dtype_of(dtype, x.dtype if x.dtype.is_float else i64)
-        y = ctx.cast(x, to)
-        if not x.shape:
-            return y
-        return ctx.call(op, y, axis=axis_of(dim, len(x.shape)), exclusive=False, reverse=False)
+        return ctx.call(
+            op, ctx.cast(x, to), axis=axis_of(dim, len(x.shape)), exclusive=False, reverse=False
+        )
 
     return lower
 
 
 def running_extreme(op: str) -> Lowering:
-    """cummax, cummin: the values (the indices are not available)."""
+    """cummax, cummin: the values, and where each was met last."""
 
     def lower(ctx: Context, x: Value, dim: int) -> Any:
         axis = axis_of(dim, len(x.shape))
-        values = ctx.call(op, x, axis=axis, exclusive=False, reverse=False)
-        return values, Lazy(lambda: _no_indices(ctx, op))
+        wide = ctx.cast(x, u8) if x.dtype is boolean else x
+        values = ctx.call(op, wide, axis=axis, exclusive=False, reverse=False)
+        return convert(ctx, values, x.dtype), Lazy(lambda: _met_last(ctx, wide, values, axis))
 
     return lower
 
 
-def _no_indices(ctx: Context, op: str) -> Any:
-    raise ctx.unsupported(f"the indices of {op}")
+def _met_last(ctx: Context, x: Value, extreme: Value, axis: int) -> Any:
+    """The place of the last element so far that is the extreme; of the last NaN, where there is."""
+    found = ctx.call("eq", x, extreme)
+    if x.dtype.is_float:
+        found = ctx.call("or", found, ctx.call("isnan", x))
+    places = ctx.call("where", found, positions(ctx, x, axis), ctx.scalar(0, i64))
+    return ctx.call("cummax", places, axis=axis, exclusive=False, reverse=False)
+
+
+def positions(ctx: Context, x: Value, axis: int) -> Value:
+    """0, 1, 2 … along an axis of `x`, of its rank."""
+    at = ctx.call("iota", size=x.shape[axis], start=0, step=1, dtype=i64)
+    shape = tuple(d if k == axis else as_int(1) for k, d in enumerate(x.shape))
+    return ctx.call("reshape", at, shape=shape)  # type: ignore[no-any-return]
 
 
 def sort(ctx: Context, x: Value, dim: int = -1, descending: bool = False) -> Any:
@@ -209,8 +212,6 @@ def topk(
 
 def kth_value(ctx: Context, x: Value, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest along a dimension, counted from 1, and where it is."""
-    if not x.shape:
-        return x, ctx.scalar(0, i64)
     axis = axis_of(dim, len(x.shape))
     at = as_int(k) - 1
     picked = [
@@ -223,9 +224,8 @@ def kth_value(ctx: Context, x: Value, k: Any, dim: int = -1, keepdim: bool = Fal
 def median(ctx: Context, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
     """The lower median along a dimension, and where it is; NaN where there is one."""
     axis = axis_of(dim, len(x.shape))
-    size = x.shape[axis] if x.shape else as_int(1)
-    values, at = kth_value(ctx, x, (size + 1) // 2, dim, keepdim)
-    if not x.dtype.is_float or not x.shape:
+    values, at = kth_value(ctx, x, (x.shape[axis] + 1) // 2, dim, keepdim)
+    if not x.dtype.is_float:
         return values, at
     odd = ctx.call("any", ctx.call("isnan", x), axes=(axis,), keepdims=keepdim)
     values = ctx.call("where", odd, ctx.scalar(math.nan, x.dtype), values)
@@ -239,8 +239,7 @@ def median_of_all(ctx: Context, x: Value) -> Any:
 def softmax(op: str) -> Lowering:
     def lower(ctx: Context, x: Value, dim: int, dtype: Any = None) -> Any:
         to: DType = dtype_of(dtype, x.dtype if x.dtype.is_float else floating(x.dtype))
-        y = ctx.cast(x, to)
-        return ctx.call(op, y, axis=axis_of(dim, len(x.shape))) if x.shape else _of_one(ctx, op, y)
+        return ctx.call(op, ctx.cast(x, to), axis=axis_of(dim, len(x.shape)))
 
     return lower
 
@@ -254,15 +253,47 @@ def raw_softmax(op: str) -> Lowering:
     return lower
 
 
-def _of_one(ctx: Context, op: str, y: Value) -> Any:
-    row = ctx.call("reshape", y, shape=(as_int(1),))
-    return ctx.call("reshape", ctx.call(op, row, axis=0), shape=())
-
-
 def all_elements(op: str) -> Lowering:
     """max(x), min(x)."""
     return lambda ctx, x: ctx.call(op, x, axes=axes_of(None, len(x.shape)), keepdims=False)
 
+
+_STATISTICS: Final[Table] = {
+    **{
+        f"aten.{name}.{overload}": variance(name == "std")
+        for name in ("var", "std")
+        for overload in ("default", "dim", "correction")
+    },
+    **{
+        f"aten.{name}_mean.{overload}": variance_and_mean(name == "std")
+        for name in ("var", "std")
+        for overload in ("default", "dim", "correction")
+    },
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten.norm.Scalar": vector_norm,
+    "aten.norm.ScalarOpt_dim": vector_norm,
+    "aten.norm.ScalarOpt_dim_dtype": vector_norm,
+    "aten.norm.ScalarOpt_dtype": lambda ctx, x, p, dtype: vector_norm(ctx, x, p, dtype=dtype),
+}
+
+_ALONG: Final[Table] = {
+    "aten.cumsum.default": running("cumsum"),
+    "aten.cumprod.default": running("cumprod"),
+    "aten.cummax.default": running_extreme("cummax"),
+    "aten.cummin.default": running_extreme("cummin"),
+    "aten.sort.default": sort,
+    "aten.sort.stable": stable_sort,
+    "aten.argsort.default": argsort,
+    "aten.argsort.stable": argsort_stable,
+    "aten.topk.default": topk,
+    "aten.kthvalue.default": kth_value,
+    "aten.median.dim": median,
+    "aten.softmax.int": softmax("softmax"),
+    "aten.log_softmax.int": softmax("log_softmax"),
+    "aten._softmax.default": raw_softmax("softmax"),
+    "aten._safe_softmax.default": softmax("softmax"),
+    "aten._log_softmax.default": raw_softmax("log_softmax"),
+}
 
 REDUCE: Final[Table] = {
     "aten.sum.default": reduce_all("sum", widen=True),
@@ -287,36 +318,7 @@ REDUCE: Final[Table] = {
     "aten.count_nonzero.default": count_nonzero,
     "aten.count_nonzero.dim_IntList": count_nonzero,
     "aten.logsumexp.default": logsumexp,
-    **{
-        f"aten.{name}.{overload}": variance(name == "std")
-        for name in ("var", "std")
-        for overload in ("default", "dim", "correction")
-    },
-    **{
-        f"aten.{name}_mean.{overload}": variance_and_mean(name == "std")
-        for name in ("var", "std")
-        for overload in ("default", "dim", "correction")
-    },
-    "aten.linalg_vector_norm.default": vector_norm,
-    "aten.norm.Scalar": vector_norm,
-    "aten.norm.ScalarOpt_dim": vector_norm,
-    "aten.norm.ScalarOpt_dim_dtype": vector_norm,
-    "aten.norm.ScalarOpt_dtype": lambda ctx, x, p, dtype: vector_norm(ctx, x, p, dtype=dtype),
-    "aten.cumsum.default": running("cumsum"),
-    "aten.cumprod.default": running("cumprod"),
-    "aten.cummax.default": running_extreme("cummax"),
-    "aten.cummin.default": running_extreme("cummin"),
-    "aten.sort.default": sort,
-    "aten.sort.stable": stable_sort,
-    "aten.argsort.default": argsort,
-    "aten.argsort.stable": argsort_stable,
-    "aten.topk.default": topk,
-    "aten.kthvalue.default": kth_value,
-    "aten.median.dim": median,
+    **all_in_f32(_STATISTICS),
+    **all_as_vectors(_ALONG),
     "aten.median.default": median_of_all,
-    "aten.softmax.int": softmax("softmax"),
-    "aten.log_softmax.int": softmax("log_softmax"),
-    "aten._softmax.default": raw_softmax("softmax"),
-    "aten._safe_softmax.default": softmax("softmax"),
-    "aten._log_softmax.default": raw_softmax("log_softmax"),
 }

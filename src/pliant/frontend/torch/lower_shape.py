@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from pliant.base.dtypes import boolean
+from pliant.frontend.torch.as_vectors import as_vectors
 from pliant.frontend.torch.context import (
     Context,
     Table,
@@ -270,14 +274,14 @@ def join_rows(axis_of_rank: dict[int, int]) -> Any:
 
     def lower(ctx: Context, xs: Sequence[Value]) -> Any:
         least = min(axis_of_rank)
-        raised = [x if len(x.shape) > least else _raise_rank(ctx, x, least) for x in xs]
+        raised = [x if len(x.shape) > least else raise_rank(ctx, x, least) for x in xs]
         rank = len(raised[0].shape)
         return cat(ctx, raised, axis_of_rank.get(rank, max(axis_of_rank.values())))
 
     return lower
 
 
-def _raise_rank(ctx: Context, x: Value, rank: int) -> Value:
+def raise_rank(ctx: Context, x: Value, rank: int) -> Value:
     missing = rank - len(x.shape)
     return ctx.call("unsqueeze", x, axes=tuple(range(missing))) if missing > 0 else x  # type: ignore[no-any-return]
 
@@ -292,16 +296,24 @@ def split(ctx: Context, x: Value, _sizes: Any, dim: int = 0) -> Any:
 
 
 def tensor_split(ctx: Context, x: Value, sections: Any, dim: int = 0) -> Any:
-    """As even as may be, the longer parts first. (The sizes that torch derives are those of its
-    example where the dimension is symbolic.)"""
+    """In so many sections, as even as may be, the longer first; or as slices between indices. (The
+    sizes that torch derives are those of its example where the dimension is symbolic.)"""
     axis, count = axis_of(dim, len(x.shape)), len(ctx.meta())
+    if isinstance(sections, Value):
+        known = ctx.builder.constant(sections)
+        if known is None:
+            raise ctx.unsupported("sections that are computed (their sizes depend on the data)")
+        sections = known.tolist()
+    if isinstance(sections, Sequence):
+        ends = [None, *sections, None]
+        return tuple(slice_(ctx, x, axis, a, b) for a, b in itertools.pairwise(ends))
     sizes = tuple((x.shape[axis] + (count - 1 - k)) // count for k in range(count))
     return (x,) if count == 1 else ctx.call("split", x, sizes=sizes, axis=axis)
 
 
 def split_fixed(dim: int) -> Any:
     """hsplit, vsplit, dsplit: along a dimension of their own."""
-    return lambda ctx, x, sizes: split(ctx, x, sizes, dim if len(x.shape) > 1 else 0)
+    return lambda ctx, x, parts: tensor_split(ctx, x, parts, dim if len(x.shape) > 1 else 0)
 
 
 def unbind(ctx: Context, x: Value, dim: int = 0) -> Any:
@@ -311,7 +323,7 @@ def unbind(ctx: Context, x: Value, dim: int = 0) -> Any:
 
 def repeat(ctx: Context, x: Value, repeats: Sequence[Any]) -> Any:
     times = tuple(size_of(r) for r in repeats)
-    x = _raise_rank(ctx, x, len(times))
+    x = raise_rank(ctx, x, len(times))
     return x if all(t == 1 for t in times) else ctx.call("tile", x, repeats=times)
 
 
@@ -321,15 +333,29 @@ def tile(ctx: Context, x: Value, repeats: Sequence[Any]) -> Any:
 
 
 def repeat_interleave(ctx: Context, x: Value, repeats: Any, dim: Any = None, **_: Any) -> Any:
-    if isinstance(repeats, Value):
-        raise ctx.unsupported("repeat_interleave with a tensor of counts (data-dependent size)")
     if dim is None:
         x, dim = flatten(ctx, x), 0
-    axis, times = axis_of(dim, len(x.shape)), size_of(repeats)
+    axis = axis_of(dim, len(x.shape))
+    if isinstance(repeats, Value):
+        return _repeated(ctx, x, axis, repeats)
+    times = size_of(repeats)
     shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     wide = ctx.call("expand", ctx.call("unsqueeze", x, axes=(axis + 1,)), shape=shape)
     joined = (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :])
     return ctx.call("reshape", wide, shape=joined)
+
+
+def _repeated(ctx: Context, x: Value, axis: int, repeats: Value) -> Any:
+    """Each row as often as a tensor that the model holds says, or all alike by its one number."""
+    known = ctx.builder.constant(repeats)
+    if known is None or (known.size > 1 and not x.shape[axis].is_const):
+        raise ctx.unsupported(
+            "repeat_interleave with counts that are computed (data-dependent size)"
+        )
+    if known.size == 1:
+        return repeat_interleave(ctx, x, int(known.reshape(())), axis)
+    rows = np.repeat(np.arange(known.size, dtype=np.int64), known)
+    return ctx.call("gather", x, ctx.builder.weight("rows", rows), axis=axis)
 
 
 def flip(ctx: Context, x: Value, dims: Sequence[int]) -> Any:
@@ -359,6 +385,12 @@ def diagonal(ctx: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int =
     return ctx.call(
         "diagonal", x, offset=offset, axis1=axis_of(dim1, rank), axis2=axis_of(dim2, rank)
     )
+
+
+def matrix_diagonal(
+    ctx: Context, x: Value, *, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> Any:
+    return diagonal(ctx, x, offset, dim1, dim2)
 
 
 def pads_of(ctx: Context, rank: int, flat: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
@@ -450,10 +482,6 @@ def im2col(ctx: Context, x: Value, kernel: Any, dilation: Any, padding: Any, str
     return y if batched else ctx.call("squeeze", y, axes=(0,))
 
 
-def as_strided_unsupported(ctx: Context, *_: Any, **__: Any) -> Any:
-    raise ctx.unsupported("as_strided; write it with slices, unfold or reshape")
-
-
 _I64: Final = common_type((0,))
 
 SHAPE: Final[Table] = {
@@ -516,7 +544,8 @@ SHAPE: Final[Table] = {
     "aten.split_with_sizes_copy.default": split,
     "aten.chunk.default": split,
     "aten.tensor_split.sections": tensor_split,
-    "aten.tensor_split.indices": split,
+    "aten.tensor_split.indices": tensor_split,
+    "aten.tensor_split.tensor_indices_or_sections": tensor_split,
     **{
         f"aten.{name}split.{overload}": split_fixed(dim)
         for name, dim in (("h", 1), ("v", 0), ("d", 2))
@@ -535,6 +564,7 @@ SHAPE: Final[Table] = {
     "aten.triu.default": triangle("triu"),
     "aten.diagonal.default": diagonal,
     "aten.diagonal_copy.default": diagonal,
+    "aten.linalg_diagonal.default": matrix_diagonal,
     "aten.pad.default": pad,
     "aten.constant_pad_nd.default": constant_pad,
     **dict.fromkeys(
@@ -549,7 +579,6 @@ SHAPE: Final[Table] = {
     "aten.pixel_unshuffle.default": pixel_unshuffle,
     "aten.channel_shuffle.default": channel_shuffle,
     "aten.native_channel_shuffle.default": channel_shuffle,
-    "aten.unfold.default": unfold,
+    "aten.unfold.default": as_vectors(unfold),
     "aten.im2col.default": im2col,
-    "aten.as_strided.default": as_strided_unsupported,
 }  # fmt: skip

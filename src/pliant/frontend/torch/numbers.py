@@ -43,6 +43,7 @@ class Numbers:
 
     def note(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Follow integers made from sizes through rank-0 tensors, and sizes of results."""
+        self.note_sizes(result, node.meta.get("val"))
         if not isinstance(result, Value):
             return
         if not result.shape and result.dtype.is_int:
@@ -51,12 +52,18 @@ class Numbers:
             plain = not set(kwargs) - {"dtype"} and all(isinstance(t, int | Int) for t in terms)
             if fold is not None and plain and not any(isinstance(t, bool) for t in terms):
                 self._sizes[result] = fold(*map(as_int, terms))
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.ndim == len(result.shape):
-            for ours, theirs in zip(result.shape, value.shape, strict=True):
-                name = _symbol(theirs)
-                if name is not None and name.startswith("u"):
-                    self._symbols.define(name, ours)
+
+    def note_sizes(self, result: Any, value: Any) -> None:
+        """What torch made up for the sizes of results is what ours are."""
+        if isinstance(result, tuple) and isinstance(value, tuple | list):
+            for r, v in zip(result, value, strict=True):
+                self.note_sizes(r, v)
+        if not isinstance(result, Value) or not isinstance(value, torch.Tensor):
+            return
+        for ours, theirs in zip(result.shape, value.shape, strict=True):
+            name = _symbol(theirs)
+            if name is not None and name.startswith("u"):
+                self._symbols.define(name, ours)
 
 
 def _symbol(number: Any) -> str | None:

@@ -85,6 +85,11 @@ def floating(dtype: DType) -> DType:
     return dtype if dtype.is_float else default_float()
 
 
+def in_sums(dtype: DType) -> DType:
+    """The type in which what becomes this type is computed: f32 for 16-bit floats."""
+    return f32 if dtype.is_float and dtype.bits < f32.bits else dtype
+
+
 def _promote(a: DType | None, b: DType | None) -> DType | None:
     if a is None or b is None:
         return b if a is None else a

@@ -1,0 +1,187 @@
+"""ATen operators that are made of others, several in one module, against torch at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import pliant
+from pliant import UnsupportedError
+from tests.compiled.torch_run import Apply
+from tests.frontend.torch.running import assert_same
+from tests.frontend.torch.test_operators import floats, ints
+
+INDEX = torch.tensor([0, 2, 0])
+NAN = float("nan")
+
+
+def holey(*shape: int) -> torch.Tensor:
+    """Numbers with many ties, and NaN among them."""
+    x = ints(*shape, low=0, high=5).float()
+    return torch.where(x == 4, NAN, x)
+
+
+def reduced(x: torch.Tensor) -> Any:
+    source = x[:, :3] * 2
+    return tuple(
+        x.index_reduce(1, INDEX, source, reduce, include_self=kept)
+        for reduce in ("prod", "mean", "amax", "amin")
+        for kept in (True, False)
+    )
+
+
+def diagonals(x: torch.Tensor) -> Any:
+    inner = x.diagonal(1)[None] * 2 + x[:2, :1]
+    return (
+        x.diagonal_scatter(x.diagonal() * 0 + 3), torch.linalg.diagonal(x[None] + 1, offset=1),
+        torch.diagonal_scatter(x[None].expand(2, -1, -1), inner, 1, 1, 2),
+    )  # fmt: skip
+
+
+def assembled(x: torch.Tensor) -> Any:
+    return (
+        torch.atleast_1d(x), torch.atleast_2d(x[0], x), torch.atleast_3d(x, x[0], x[0, 0]),
+        torch.cartesian_prod(x[0], x[:, 0], x[0, :2]), torch.angle(x), torch.angle(x > 0),
+        x.put(torch.tensor([0, 4, -1]), x[0, :3] * 9), x.put(INDEX, x[0, :3], accumulate=True),
+        x.clone().as_strided((2, 3), (1, 2), 1), torch.nonzero_static(x > 0.5, size=7),
+        torch.nonzero_static(x[0] > 9, size=2, fill_value=5),
+        x.repeat_interleave(torch.tensor([1, 0, 2, 0, 1]), 1),
+        x[:, torch.tensor([1, 0, 1, 1, 0]) > 0],
+    )  # fmt: skip
+
+
+def places(x: torch.Tensor) -> Any:
+    image = x.repeat(2, 2, 1, 1)
+    return (
+        F.adaptive_max_pool2d(image, (3, 2), return_indices=True),
+        F.adaptive_max_pool2d(image, 1, return_indices=True),
+        F.adaptive_max_pool1d(image[0], 4, return_indices=True),
+        F.avg_pool2d(image, 2, 2, 1, True, divisor_override=3),
+        torch.conv_tbc(image[0], image[0, :, :5, :2].expand(2, 5, 2), x[0, :2], 1),
+    )
+
+
+def grids(x: torch.Tensor) -> Any:
+    plane, space = x[:, :3].reshape(1, -1, 3)[:, :2], x[:4, :4].reshape(1, -1, 4)[:, :3]
+    return tuple(
+        F.affine_grid(theta, size, align_corners=corners)
+        for theta, size in ((plane, (1, 1, 3, x.shape[0])), (space, (1, 2, 4, 1, 3)))
+        for corners in (False, True)
+    )
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
+    "slices reduced": (reduced, lambda n: floats(n, 5)),
+    "slices of integers reduced": (reduced, lambda n: ints(n, 5)),
+    "diagonals": (diagonals, lambda n: floats(n, 5)),
+    "assembled": (assembled, lambda n: floats(n, 5)),
+    "most frequent": (
+        lambda x: (x.mode(0)[0], x.mode(1, keepdim=True)[0], *x.nanmedian(1), x.nanmedian(),
+                   x.long().mode(1)[0], *x.long().nanmedian(0)),
+        lambda n: holey(n, 5).nan_to_num(9.0),
+    ),
+    "median of numbers": (lambda x: (x.nanmedian(1)[0], x.nanmedian()), lambda n: holey(n, 5)),
+    "sums of exponentials": (
+        lambda x: (x.logcumsumexp(0), (x * 300).logcumsumexp(1), x.bfloat16().logcumsumexp(0)),
+        lambda n: floats(n, 5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_like_torch(name: str) -> None:
+    fn, make = CASES[name]
+    f = pliant.compile(Apply(lambda x: list(fn(x))), (make(12),), dynamic_shapes=(({0: "n"},),),
+                       dims={"n": pliant.Dim(min=6)})  # fmt: skip
+    for n in (6, 7, 12, 31):
+        x = make(n)
+        assert_same(f(x), list(fn(x)), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("fn", [places, grids])
+@pytest.mark.parametrize("rows", [5, 12])
+def test_of_fixed_sizes(fn: Any, rows: int) -> None:
+    """For torch gives the sizes up itself."""
+    x = holey(rows, 5) if fn is places else floats(rows, 5)
+    assert_same(pliant.compile(Apply(fn), (x,))(x), fn(x), tolerance=1e-5)
+
+
+def test_of_fixed_rows() -> None:
+    def fixed(x: torch.Tensor) -> Any:
+        y, z = x.clone(), x.flip(0).clone()
+        filled = y.fill_diagonal_(7.0), z.fill_diagonal_(5.0, wrap=True)
+        return F.pdist(x), F.pdist(x, 1.0), *filled
+
+    x = floats(9, 4)
+    assert_same(pliant.compile(Apply(fixed), (x,))(x), fixed(x))
+
+
+def algebra(a: torch.Tensor, b: torch.Tensor) -> Any:
+    definite = a @ a.mT + torch.eye(a.shape[-1])
+    factor = torch.linalg.cholesky(definite)
+    triangle = torch.linalg.solve_triangular
+    return (
+        torch.linalg.inv(a), torch.inverse(a[0]), torch.linalg.solve(a, b), a.det(), a[0].det(),
+        torch.linalg.solve(a[0], b[0, :, 0]), torch.linalg.solve(a[:1], b),
+        torch.linalg.solve(a, b.mT, left=False), *torch.slogdet(a), definite.logdet(),
+        factor, torch.linalg.cholesky(definite, upper=True), torch.cholesky_solve(b, factor),
+        torch.cholesky_inverse(factor.mT, upper=True), torch.linalg.matrix_power(a, -3),
+        torch.linalg.matrix_power(a[0], 5) / 1e3, triangle(definite, b, upper=True),
+        triangle(definite, b.mT, upper=False, left=False, unitriangular=True) / 1e3,
+    )  # fmt: skip
+
+
+def test_linear_algebra() -> None:
+    def make(batch: int, n: int) -> tuple[torch.Tensor, ...]:
+        return floats(batch, n, n) + 3 * torch.eye(n).flip(0), floats(batch, n, 2, seed=1)
+
+    shapes = (({0: "batch", 1: "n", 2: "n"}, {0: "batch", 1: "n"}),)
+    f = pliant.compile(Apply(lambda a, b: list(algebra(a, b))), make(3, 5), dynamic_shapes=shapes)
+    for batch, n in ((3, 5), (2, 1), (5, 2), (2, 13)):
+        args = make(batch, n)
+        assert_same(f(*args), list(algebra(*args)), tolerance=2e-4)
+
+
+class Held(nn.Module):
+    """A model whose weights are factored, inverted and exponentiated on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        linear = nn.Linear(6, 6)
+        self.turned = nn.utils.parametrizations.orthogonal(linear, orthogonal_map="matrix_exp")
+        self.weight = nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        q, r = torch.linalg.qr(self.weight.t() * 2)
+        sign, size = torch.slogdet(self.weight)
+        window = torch.kaiser_window(6) + torch.hamming_window(6)
+        return (
+            self.turned(x),
+            x @ torch.inverse(self.weight),
+            x @ q @ r,
+            x * size * sign,
+            x * window,
+        )
+
+
+def test_what_weights_decide_is_computed_once() -> None:
+    model, x = Held().eval(), floats(4, 6)
+    f = pliant.compile(model, (x,), dynamic_shapes=({0: "n"},))
+    for n in (1, 4, 9):
+        with torch.no_grad():
+            expected = model(floats(n, 6))
+        assert_same(f(floats(n, 6)), expected, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("fn", [
+    torch.bincount, torch.argwhere, torch.unique,
+    lambda x: x.repeat_interleave(x), lambda x: x[x > 0],
+])  # fmt: skip
+def test_sizes_by_values_are_refused(fn: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"depends on the data|data-dependent"):
+        pliant.compile(Apply(fn), (torch.arange(5),))

@@ -1,0 +1,11 @@
+"""Special functions against their oracles."""
+
+import pytest
+
+from tests.ops.case import Case, check
+from tests.ops.data.special import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_special(case: Case) -> None:
+    check(case)
