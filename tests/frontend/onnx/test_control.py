@@ -76,6 +76,15 @@ def test_too_many_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         imported(text)
 
 
+def test_a_loop_without_nodes_that_does_not_end_is_refused() -> None:
+    text = """g (float[n, m] x) => (float[n, m] y) {
+      on = Constant<value = bool {1}>()
+      y = Loop(, on, x) <body = b (int64 i, bool c, float[n, m] v) => (bool c, float[n, m] v) {}>
+    }"""
+    with pytest.raises(UnsupportedError, match="20001 steps of 0 nodes or more"):
+        import_onnx(parsed(text), OPERATORS)
+
+
 def test_what_cannot_be_imported_in_a_loop_is_said_once() -> None:
     text = LOOP.format(steps=3, on=1, given="on", rule="Identity(c)").replace(
         "Mul(w, x)", "Warp(w)"

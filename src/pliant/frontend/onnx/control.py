@@ -124,7 +124,7 @@ def _known(array: np.ndarray) -> Item:
 
 
 def _check_nodes(site: Site, body: GraphProto, steps: int) -> None:
-    if (steps + 1) * len(body.node) > MOST_NODES:
+    if (steps + 1) * max(len(body.node), 1) > MOST_NODES:
         raise site.unsupported(
             f"{steps + 1} steps of {len(body.node)} nodes or more; it is written out, "
             f"and {MOST_NODES} nodes are the most"

@@ -22,22 +22,20 @@ class Constants:
     def __init__(self, program: ExportedProgram) -> None:
         specs = {s.arg.name: s for s in program.graph_signature.input_specs}
         self._known: dict[Node, Any] = {}
+        self._decided: set[Node] = set()
         for node in program.graph.nodes:
             if node.op == "placeholder" and specs[node.name].kind is not InputKind.USER_INPUT:
                 target = specs[node.name].target
                 stored = program.constants.get(target, program.state_dict.get(target))
                 if isinstance(stored, torch.Tensor) and not stored.is_meta:
                     self._known[node] = stored.detach()
+                    self._decided.add(node)
+            elif _computes(node) and self._decided.issuperset(node.all_input_nodes):
+                self._decided.add(node)
 
     def decides(self, node: Node) -> bool:
         """Whether torch can compute the node now."""
-        if node in self._known:
-            return True
-        target = node.target
-        if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
-            return False
-        random = torch.Tag.nondeterministic_seeded in target.tags
-        return not random and not is_mutating(node) and all(map(self.decides, node.all_input_nodes))
+        return node in self._decided
 
     def value(self, node: Node) -> Any:
         """What the node gives, where that is decided."""
@@ -46,3 +44,11 @@ class Constants:
             with torch.no_grad():
                 self._known[node] = node.target(*args[0], **args[1])  # type: ignore[operator]
         return self._known[node]
+
+
+def _computes(node: Node) -> bool:
+    """Whether it makes the same of the same, and changes nothing."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded not in target.tags and not is_mutating(node)
