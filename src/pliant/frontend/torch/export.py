@@ -192,7 +192,7 @@ def _trace_wide(
         except InvalidModelError as error:  # fixed by the model, by its code, or by the example
             if failure is None:
                 failure = error
-                program = _by_dynamo(model, args, kwargs, leaves, spec, dims)
+                program = _by_dynamo(model, args, kwargs, leaves, spec, dims, apart)
                 if program is not None:
                     break
             if growth >= _GROWTHS_OF_ALL:
@@ -210,39 +210,51 @@ def _trace_wide(
         assert failure is not None
         raise failure
     if failure is None and assumed_equal(program):
-        return _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes)
+        return _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes, apart)
     return program
 
 
 def _by_dynamo(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
-    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
+    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim], apart: Mapping[str, int],
 ) -> ExportedProgram | None:  # fmt: skip
-    """The trace of one that reads the code, if it does what the model does.
+    """The trace of one that reads the code, if it does what the model does: at sizes set apart,
+    else at the example's.
 
     It follows what plain Python makes of sizes (`int(n * 0.5)`, `math.sqrt(n)`), which is a number
     to one that runs the code.
     """
-    example = resized(args, kwargs, leaves, example_sizes(leaves))
-    program = _tried(model, *example, spec, dims, strict=True)
-    if program is None or _tight_places(program):
-        return None
-    functional(program)  # raises: running the model would change it
-    probe = Probe(model, args, kwargs, leaves, program)
-    return program if not probe.possible or probe.verdict({}) == "agrees" else None
+    sizes = example_sizes(leaves)
+    found: list[ExportedProgram] = []
+    for at in (apart, sizes) if apart != sizes else (sizes,):
+        program = _tried(model, *resized(args, kwargs, leaves, at), spec, dims, strict=True)
+        if program is None or _tight_places(program):
+            continue
+        functional(program)  # raises: running the model would change it
+        probe = Probe(model, args, kwargs, leaves, program)
+        if not probe.possible or probe.verdict({}) == "agrees":
+            found.append(program)
+            if not _takes_numbers(program):
+                break
+    return min(found, key=lambda p: len(assumed_equal(p)), default=None)
+
+
+def _takes_numbers(program: ExportedProgram) -> bool:
+    """Whether it holds only where some size, or what was computed of sizes, is a number."""
+    return any(e.rhs.is_number or e.lhs.is_number for e in assumed_equal(program))
 
 
 def _less_assumed(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
     leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
-    program: ExportedProgram, sizes: Mapping[str, int],
+    program: ExportedProgram, sizes: Mapping[str, int], apart: Mapping[str, int],
 ) -> ExportedProgram:  # fmt: skip
     """A trace that holds at more sizes than this one, if there is one: by Dynamo where a size was
     taken for a number; where sizes happened to be equal (n and n // 4 * 4 at 12) at others, which
     the model takes too."""
-    best, assumed = program, assumed_equal(program)
-    if any(e.rhs.is_number or e.lhs.is_number for e in assumed):
-        best = _lesser(best, _by_dynamo(model, args, kwargs, leaves, spec, dims))
+    best = program
+    if _takes_numbers(program):
+        best = _lesser(best, _by_dynamo(model, args, kwargs, leaves, spec, dims, apart))
     probe = Probe(model, args, kwargs, leaves, best)
     beyond = probe.taken(assumed_equal(best)) if probe.possible else iter(())
     for other in itertools.islice(beyond, _TRACES):
