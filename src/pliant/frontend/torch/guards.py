@@ -11,7 +11,7 @@ from sympy.core.relational import Relational
 from torch.export import ExportedProgram
 
 from pliant.base.errors import UnsupportedError
-from pliant.frontend.torch.places import TORCH
+from pliant.frontend.torch.places import TRACERS
 from pliant.frontend.torch.symbols import Symbols
 from pliant.sym.expr import Int, as_int, maximum, minimum
 from pliant.sym.facts import Facts
@@ -99,7 +99,7 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
     for guard in getattr(env, "guards", ()):
         frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
         file = getattr(frame, "filename", None) or str(frame)
-        yield env.replace(guard.expr), not file.startswith(TORCH)
+        yield env.replace(guard.expr), not file.startswith(TRACERS)
 
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:

@@ -12,7 +12,8 @@ from torch.fx import Node
 from pliant.base.spans import Span
 
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in ')
-TORCH: Final = os.path.dirname(torch.__file__) + os.sep
+TRACERS: Final = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, __file__))
+"""Where code lies that is not the model's: torch's, and what stands in for it while tracing."""
 
 
 def span_of(node: Node) -> Span | None:
@@ -22,7 +23,7 @@ def span_of(node: Node) -> Span | None:
     if stack:
         path = str(next(reversed(stack.values()))[0]).removeprefix("L['self'].")
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if not f[0].startswith(TORCH)] or frames
+    own = [f for f in frames if not f[0].startswith(TRACERS)] or frames
     if own:
         file, line = own[-1]
         return Span(file, int(line), path)
