@@ -89,7 +89,7 @@ def test_close_waits_for_nothing() -> None:
     before = threading.active_count()
     made = Beside(1)
     run = made._processes[0]._run
-    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(4000))
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(1000))
     futures = [made.make(Source(slow), target("x86-64")) for _ in range(20)]
     time.sleep(0.3)
     made.close()
@@ -146,7 +146,7 @@ def test_what_cannot_be_sent(two: Beside) -> None:
 def test_waiting(two: Beside) -> None:
     """A process should have one thing to do and another to go on with."""
     t = target("x86-64")
-    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(2000))
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(500))
     assert two.make(Source(GOOD), t).result()
     ready(two)
     made = []
@@ -163,7 +163,7 @@ def test_waiting(two: Beside) -> None:
 def test_help() -> None:
     """What nobody has begun is made here; an error is the task's."""
     t = target("x86-64")
-    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(4000))
+    slow = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(1000))
     one = Beside(1)
     try:
         first = one.make(Source(slow), t)

@@ -204,7 +204,7 @@ def schedules(draw: Any) -> tuple[Program, Program]:
     return start, p
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schedules())
 def test_random_steps_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair
