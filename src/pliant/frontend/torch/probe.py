@@ -7,6 +7,7 @@ if n > 16: …               a trace at 5 is wrong beyond 16: refused there
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import warnings
@@ -75,25 +76,32 @@ class Probe:
     def missed(self, needless: Collection[Any]) -> dict[str, int] | None:
         """Sizes of which all holds that the trace assumed, and where the graph is wrong all the
         same: the model keeps something that it computed for the sizes of another call, or does
-        something else while it is traced (then these are none)."""
-        if (here := self.verdict({})) != "agrees":
-            return {} if here == "differs" and self._is_steady() else None
+        something else while it is traced (then these are none). Few elements are tried first."""
         known = {k: dim for k, (dim, _) in groups(self.leaves).items()}
         keys, now = self._symbols()
         asked = {*assumed_equal(self.program), *demands(self.program), *limits(self.program)}
-        for step in range(1, 1 + _SAMPLES):
-            sizes = {
-                name: size + step * known[keys[name][0]].multiple for name, size in now.items()
-            }
+        steps = {name: math.lcm(*(known[k].multiple for k in keys[name])) for name in now}
+        few = [{name: n * steps[name] for name in now} for n in (2, 3)]
+        more = [{name: size + n * steps[name] for name, size in now.items()} for n in (1, 2)]
+        for sizes in (*few, *more) if now else ():
             fits = all(known[k].allows(sizes[name]) for name in sizes for k in keys[name])
             holds = all(_holds(g, sizes) for g in asked.difference(needless))
-            if not (sizes and fits and holds):
+            if sizes == now or not (fits and holds):
                 continue
             other = {k: size for name, size in sizes.items() for k in keys[name]}
             verdict = self.verdict(other)
-            if verdict != "refuses":
-                return other if verdict == "differs" else None
+            if verdict == "agrees":
+                return None
+            if verdict == "differs":
+                return self._explained(other)
         return None
+
+    def _explained(self, other: dict[str, int]) -> dict[str, int] | None:
+        """Why the graph is wrong at these sizes: where it is right at the example's, by them; else
+        by being traced, unless the model draws random numbers."""
+        if self.verdict({}) == "agrees":
+            return other
+        return {} if self._is_steady() else None
 
     def needless(self) -> frozenset[Any]:
         """The guards and limits of sizes beyond which the graph is right as well."""
@@ -162,9 +170,10 @@ class Probe:
     def _is_steady(self) -> bool:
         """Whether the model gives the same twice: it draws no random numbers."""
         args, kwargs = resized(self.args, self.kwargs, self.leaves, example_sizes(self.leaves))
+        model = _twin(self.model)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            first, second = (pytree.tree_leaves(self.model(*args, **kwargs)) for _ in range(2))
+            first, second = (pytree.tree_leaves(model(*args, **kwargs)) for _ in range(2))
         return len(first) == len(second) and all(map(_is_close, first, second))
 
     def verdict(self, sizes: Mapping[str, int]) -> str:
@@ -176,7 +185,7 @@ class Probe:
                 args, kwargs = resized(self.args, self.kwargs, self.leaves, wanted)
                 inputs = [x.clone() if isinstance(x, torch.Tensor) else x
                           for x in pytree.tree_leaves((args, kwargs))]  # fmt: skip
-                expected = pytree.tree_leaves(self.model(*args, **kwargs))
+                expected = pytree.tree_leaves(_twin(self.model)(*args, **kwargs))
             except Exception:  # whatever the model raises: the size is not legal
                 return "refuses"
             try:
@@ -185,6 +194,16 @@ class Probe:
                 return "differs"
         same = len(found) == len(expected) and all(map(_is_close, found, expected))
         return "agrees" if same else "differs"
+
+
+def _twin(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the same tensors, and Python's state of its own: some keep sizes that they
+    have seen. The model itself where it cannot be copied."""
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    try:
+        return copy.deepcopy(model, dict(shared))
+    except Exception:  # whatever its parts raise
+        return model
 
 
 def _holds(guard: Any, sizes: Mapping[str, int]) -> bool:
