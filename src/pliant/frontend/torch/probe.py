@@ -199,9 +199,9 @@ class Probe:
 def _twin(model: torch.nn.Module) -> torch.nn.Module:
     """The model with the same tensors, and Python's state of its own: some keep sizes that they
     have seen. The model itself where it cannot be copied."""
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    shared: dict[int, Any] = {id(t): t for t in (*model.parameters(), *model.buffers())}
     try:
-        return copy.deepcopy(model, dict(shared))
+        return copy.deepcopy(model, shared)
     except Exception:  # whatever its parts raise
         return model
 

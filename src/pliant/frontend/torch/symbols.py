@@ -73,13 +73,9 @@ class Symbols:
             value = value.node.expr
         return self._number(sympy.sympify(value))
 
-    def ratio(self, e: Any) -> Ratio:
-        """A sympy expression as an exact fraction of integers. Raises UnsupportedError."""
-        return self._ratio(e)
-
     def _number(self, e: Any) -> SizeNumber:
         try:
-            over, under = self._ratio(e)
+            over, under = self.ratio(e)
         except UnsupportedError:
             op = _FLOATS.get(type(e).__name__.removeprefix("OpaqueUnaryFn_"))
             if op is None:
@@ -103,7 +99,7 @@ class Symbols:
             return self.of(e.base) ** int(e.exp)
         name = type(e).__name__
         if name in _ROUNDINGS:
-            over, under = self._ratio(e.args[0])
+            over, under = self.ratio(e.args[0])
             return _ROUNDINGS[name](over, under)
         if name in _CALLS:
             return _CALLS[name](*(self.of(a) for a in e.args))
@@ -123,34 +119,35 @@ class Symbols:
         return var(name)
 
     def _product(self, e: Any) -> Int:
-        over, under = self._ratio(e)
+        over, under = self.ratio(e)
         if under == 1:
             return over
         return over // under  # torch knows that the quotient is exact
 
-    def _ratio(self, e: Any) -> Ratio:
+    def ratio(self, e: Any) -> Ratio:
+        """A sympy expression as an exact fraction of integers. Raises UnsupportedError."""
         if e.is_Rational:
             return as_int(int(e.p)), int(e.q)
         if e.is_Float:
             return _fraction(float(e))
         name = type(e).__name__
         if name in ("ToFloat", "Identity"):
-            return self._ratio(e.args[0])
+            return self.ratio(e.args[0])
         if name in ("IntTrueDiv", "FloatTrueDiv"):
-            (a, b), (c, d) = self._ratio(e.args[0]), self._ratio(e.args[1])
+            (a, b), (c, d) = self.ratio(e.args[0]), self.ratio(e.args[1])
             by = as_int(b * c)
             return (-a * d, -by) if by.is_const and by.value < 0 else (a * d, by)
         if e.is_Mul:
             over: Int = as_int(1)
             under: int | Int = 1
             for a in e.args:
-                n, d = self._ratio(a)
+                n, d = self.ratio(a)
                 over, under = over * n, under * d
             return over, under
         if e.is_Add:
             over, under = as_int(0), 1
             for a in e.args:
-                n, d = self._ratio(a)
+                n, d = self.ratio(a)
                 over, under = over * d + n * under, under * d
             return over, under
         return self.of(e), 1
