@@ -19,7 +19,6 @@ from pliant.frontend.onnx.site import Item, NeedsValueError, Site
 from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
-from pliant.sym.expr import as_int
 
 MOST_NODES: Final = 20_000
 """That a loop becomes: beyond, compiling takes longer than anybody waits."""
@@ -140,12 +139,8 @@ def _complete(items: Items) -> list[Item]:
 
 def _part(site: Site, x: Value, axis: int, k: int) -> Item:
     """`x` at place k of an axis."""
-    rank = len(x.shape)
-    axis = site.positive_axis(axis, rank)
-    starts = tuple(as_int(k if d == axis else 0) for d in range(rank))
-    stops = tuple(as_int(k + 1) if d == axis else n for d, n in enumerate(x.shape))
-    one = site.call("slice", x, starts=starts, stops=stops, steps=(1,) * rank)
-    value = site.call("squeeze", one, axes=(axis,))
+    axis = site.positive_axis(axis, len(x.shape))
+    value = site.call("squeeze", site.part(x, axis, k, k + 1), axes=(axis,))
     return Item(value.dtype, value.shape, value)
 
 

@@ -14,7 +14,7 @@ from pliant.base.dtypes import boolean, f32, i64
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Site
 from pliant.graph.function import Value
-from pliant.sym.expr import Int, IntLike, as_int
+from pliant.sym.expr import Int, as_int
 
 
 def check_batches(s: Site, operands: Sequence[int], axis: int = 0) -> None:
@@ -37,14 +37,6 @@ def merged(s: Site, x: Value) -> Value:
     """[batch, heads, length, size] as [batch, length, heads*size]."""
     b, h, t, d = x.shape
     return s.reshape(s.call("transpose", x, perm=(0, 2, 1, 3)), (b, t, h * d))
-
-
-def part(s: Site, x: Value, axis: int, start: IntLike, stop: IntLike) -> Value:
-    """`x` from start to stop along an axis."""
-    rank = len(x.shape)
-    starts = tuple(as_int(start) if k == axis else as_int(0) for k in range(rank))
-    stops = tuple(as_int(stop) if k == axis else d for k, d in enumerate(x.shape))
-    return s.call("slice", x, starts=starts, stops=stops, steps=(1,) * rank)
 
 
 def places(s: Site, size: Int, rank: int, axis: int) -> Value:
@@ -123,14 +115,14 @@ def rotate(s: Site, x: Value, cos: Value, sin: Value, *, interleaved: bool) -> V
     half = cos.shape[-1]
     last = len(x.shape) - 1
     whole = x.shape[-1] == 2 * half
-    head = x if whole else part(s, x, last, 0, 2 * half)
+    head = x if whole else s.part(x, last, 0, 2 * half)
     cos, sin = s.cast(cos, x.dtype), s.cast(sin, x.dtype)
     if interleaved:
         apart = s.reshape(head, (*x.shape[:-1], half, 2))
-        pair = [s.call("squeeze", part(s, apart, last + 1, k, k + 1), axes=(last + 1,))
+        pair = [s.call("squeeze", s.part(apart, last + 1, k, k + 1), axes=(last + 1,))
                 for k in (0, 1)]  # fmt: skip
     else:
-        pair = [part(s, head, last, k * half, (k + 1) * half) for k in (0, 1)]
+        pair = [s.part(head, last, k * half, (k + 1) * half) for k in (0, 1)]
     a, b = pair
     turned = (
         s.call("sub", s.call("mul", a, cos), s.call("mul", b, sin)),
@@ -142,7 +134,7 @@ def rotate(s: Site, x: Value, cos: Value, sin: Value, *, interleaved: bool) -> V
         head = s.call("concat", turned, axis=last)
     if whole:
         return head
-    return s.call("concat", (head, part(s, x, last, 2 * half, x.shape[-1])), axis=last)
+    return s.call("concat", (head, s.part(x, last, 2 * half, x.shape[-1])), axis=last)
 
 
 def turned_at(

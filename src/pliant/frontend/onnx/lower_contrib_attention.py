@@ -12,7 +12,6 @@ from pliant.frontend.onnx.heads import (
     attend,
     check_batches,
     merged,
-    part,
     places,
     split,
     turned_at,
@@ -57,7 +56,7 @@ def _self_attention(
         old = s.x(past)
         before = old.shape[3]
         k, v = (
-            s.call("concat", (s.call("squeeze", part(s, old, 0, n, n + 1), axes=(0,)), t), axis=2)
+            s.call("concat", (s.call("squeeze", s.part(old, 0, n, n + 1), axes=(0,)), t), axis=2)
             for n, t in enumerate((k, v))
         )
     y = _hidden(s, q, k, v, mask=mask, bias=bias, before=before)
@@ -91,7 +90,7 @@ def _packed(s: Site, heads: int) -> tuple[Value, Value, Value] | None:
     if s.has(3):
         raise s.unsupported("a bias of packed operands is not supported")
     count = 3 - source
-    parts = [s.call("squeeze", part(s, x, 3, n, n + 1), axes=(3,)) for n in range(count)]
+    parts = [s.call("squeeze", s.part(x, 3, n, n + 1), axes=(3,)) for n in range(count)]
     k, v = (s.call("transpose", t, perm=(0, 2, 1, 3)) for t in parts[-2:])
     if source:
         return split(s, s.x(0), heads), k, v
@@ -106,7 +105,7 @@ def _apart(s: Site, heads: int) -> tuple[Value, Value, Value]:
         if len(x.shape) == 3:
             width = x.shape[2]
             if s.has(3):
-                x = s.call("add", x, part(s, s.x(3), 0, start, start + width))
+                x = s.call("add", x, s.part(s.x(3), 0, start, start + width))
             start = start + width
             x = split(s, x, heads)
         found.append(x)
@@ -142,8 +141,8 @@ def _kept(s: Site, mask: Value, keys: Int, batch: Int) -> Value:
     at = places(s, keys, 4, 3)
     ends = s.cast(mask, i64)
     if mask.shape[0] == batch * 2 and batch != 0:
-        starts = s.reshape(part(s, ends, 0, batch, 2 * batch), (batch, 1, 1, 1))
-        ends = part(s, ends, 0, 0, batch)
+        starts = s.reshape(s.part(ends, 0, batch, 2 * batch), (batch, 1, 1, 1))
+        ends = s.part(ends, 0, 0, batch)
         after = s.call("ge", at, starts)
         return s.call("and", after, s.call("lt", at, s.reshape(ends, (batch, 1, 1, 1))))
     message = f"{s.span}: a mask of rank 1 has the number of keys of each sequence"

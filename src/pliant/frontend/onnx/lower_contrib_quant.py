@@ -47,14 +47,14 @@ def lower_matmul_n_bits(s: Site) -> Value:
     scale = s.reshape(s.x(2), (n, count))
     zero = _zero_points(s, 3, bits, n, count)
     if s.has(4):  # each k belongs to the block that g_idx says
-        flat = _first(s, s.reshape(places, (n, count * block)), k)
+        flat = s.part(s.reshape(places, (n, count * block)), 1, 0, k)
         scale = s.call("gather", scale, s.x(4), axis=1)
         zero = s.call("gather", zero, s.x(4), axis=1) if zero.shape else zero
         w = dequantized(s, flat, scale, zero)
     else:
         zero = s.reshape(zero, shape) if zero.shape else zero
         w = dequantized(s, places, s.reshape(scale, shape), zero)
-        w = _first(s, s.reshape(w, (n, count * block)), k)
+        w = s.part(s.reshape(w, (n, count * block)), 1, 0, k)
     return s.call("linear", a, s.cast(w, a.dtype), s.opt(5))
 
 
@@ -74,24 +74,17 @@ def _unpacked(s: Site, packed: Value, bits: int, count: IntLike) -> Value:
     dim."""
     if packed.dtype is not u8 or bits not in (1, 2, 4, 8):
         raise s.unsupported(f"{bits} bits in {packed.dtype} are not supported: 2, 4 or 8 in u8")
+    last = len(packed.shape) - 1
     if bits == 8:
-        return _first(s, packed, count)
+        return s.part(packed, last, 0, count)
     mask = s.scalar((1 << bits) - 1, u8)
     parts = []
     for shift in range(0, 8, bits):
         part = s.call("shr", packed, s.scalar(shift, u8)) if shift else packed
         parts.append(s.call("and", part, mask) if shift + bits < 8 else part)
-    last = len(packed.shape)
-    apart = s.call("stack", tuple(parts), axis=last)
-    return _first(s, s.reshape(apart, (*packed.shape[:-1], packed.shape[-1] * len(parts))), count)
-
-
-def _first(s: Site, x: Value, count: IntLike) -> Value:
-    """The first so many of the last dim, which must be there."""
-    stops = (*x.shape[:-1], as_int(count))
-    if stops == x.shape:
-        return x
-    return s.call("slice", x, starts=(0,) * len(stops), stops=stops, steps=(1,) * len(stops))
+    apart = s.call("stack", tuple(parts), axis=last + 1)
+    bits_apart = s.reshape(apart, (*packed.shape[:-1], packed.shape[-1] * len(parts)))
+    return s.part(bits_apart, last, 0, count)
 
 
 def lower_gather_block_quantized(s: Site) -> Value:

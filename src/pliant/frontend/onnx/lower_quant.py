@@ -116,10 +116,7 @@ def by_blocks(s: Site, t: Value, axis: int, block: int, shape: Sequence[Int]) ->
     each = (*t.shape[: axis + 1], as_int(block), *t.shape[axis + 1 :])
     whole = (*t.shape[:axis], count * block, *t.shape[axis + 1 :])
     spread = s.reshape(s.call("expand", apart, shape=each), whole)
-    if shape[axis] == whole[axis]:
-        return spread
-    ends = tuple(shape[axis] if k == axis else d for k, d in enumerate(whole))
-    return s.call("slice", spread, starts=(0,) * len(ends), stops=ends, steps=(1,) * len(ends))
+    return s.part(spread, axis, 0, shape[axis])
 
 
 def lower_dynamic_quantize(s: Site) -> tuple[Value, ...]:

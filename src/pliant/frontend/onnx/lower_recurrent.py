@@ -111,7 +111,7 @@ def _start(s: Site, index: int, k: int, shape: tuple[IntLike, ...]) -> Value:
 
 def _part(s: Site, x: Value, k: int) -> Value:
     """`x[k]`."""
-    return s.call("squeeze", _slice(s, x, k, k + 1), axes=(0,))
+    return s.call("squeeze", s.part(x, 0, k, k + 1), axes=(0,))
 
 
 def _gates(s: Site, x: Value, order: tuple[int, ...]) -> Value:
@@ -119,16 +119,7 @@ def _gates(s: Site, x: Value, order: tuple[int, ...]) -> Value:
     if order == tuple(range(len(order))):
         return x
     h = s.sizes.divide(x.shape[0], as_int(len(order)))
-    return s.call("concat", tuple([_slice(s, x, g * h, (g + 1) * h) for g in order]), axis=0)
-
-
-def _slice(s: Site, x: Value, start: IntLike, stop: IntLike) -> Value:
-    """`x[start:stop]`."""
-    rest = x.shape[1:]
-    return s.call(
-        "slice", x, starts=(as_int(start), *[0 for _ in rest]), stops=(as_int(stop), *rest),
-        steps=(1,) * len(x.shape),
-    )  # fmt: skip
+    return s.call("concat", tuple([s.part(x, 0, g * h, (g + 1) * h) for g in order]), axis=0)
 
 
 def _activations(s: Site, ways: int) -> tuple[Named, ...]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from pliant.base.dtypes import DType, f32, i64
 from pliant.base.errors import InvalidModelError
-from pliant.frontend.onnx.heads import part
 from pliant.frontend.onnx.site import Lowering, Site
 from pliant.frontend.onnx.symbolic import Ratio, ratio_of
 from pliant.graph.function import Value
@@ -142,7 +141,7 @@ def lower_affine_grid(s: Site) -> Value:
     corners = bool(s.int_attr("align_corners", 0))
     total: Value | None = None
     for k in range(count + 1):
-        factor = part(s, theta, 2, k, k + 1)  # [N, coordinates, 1]
+        factor = s.part(theta, 2, k, k + 1)  # [N, coordinates, 1]
         ones = (as_int(1),) * count
         term = s.reshape(factor, (theta.shape[0], *ones, theta.shape[1]))
         if k < count:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pliant.base.dtypes import DType, f32, i64
 from pliant.base.errors import InvalidModelError
-from pliant.frontend.onnx.heads import part, places
+from pliant.frontend.onnx.heads import places
 from pliant.frontend.onnx.lower_nn import Window, window
 from pliant.frontend.onnx.site import Lowering, Site, product
 from pliant.graph.function import Value
@@ -117,7 +117,7 @@ def lower_roi_align(s: Site) -> Value:
         corners = s.call("sub", corners, s.scalar(0.5, dtype))
     along = []
     for axis, bins in ((1, size[0]), (0, size[1])):
-        first, last = (part(s, corners, 1, k, k + 1) for k in (axis, axis + 2))
+        first, last = (s.part(corners, 1, k, k + 1) for k in (axis, axis + 2))
         extent = s.call("sub", last, first)
         if not half:
             extent = s.call("max", extent, s.scalar(1.0, dtype))
@@ -149,14 +149,14 @@ def lower_max_roi_pool(s: Site) -> Value:
     dtype = f32 if x.dtype.bits == 16 else x.dtype
     scale = s.scalar(s.float_attr("spatial_scale", 1.0), dtype)
     regions = rois.shape[0]
-    image = s.reshape(s.cast(part(s, rois, 1, 0, 1), i64), (regions,))
-    corners = s.call("mul", s.cast(part(s, rois, 1, 1, 5), dtype), scale)
+    image = s.reshape(s.cast(s.part(rois, 1, 0, 1), i64), (regions,))
+    corners = s.call("mul", s.cast(s.part(rois, 1, 1, 5), dtype), scale)
     half = s.scalar(0.5, dtype)  # round half away from zero: no coordinate is negative
     corners = s.call("floor", s.call("add", corners, half))
     lowest = s.scalar(float("-inf"), dtype)
     values = s.call("gather", s.cast(x, dtype), image, axis=0)  # [regions, C, H, W]
     for d, bins in enumerate(size):  # rows, then columns: bins of a dim are alike for the other
-        first, last = (part(s, corners, 1, k, k + 1) for k in (1 - d, 3 - d))
+        first, last = (s.part(corners, 1, k, k + 1) for k in (1 - d, 3 - d))
         one = s.scalar(1.0, dtype)
         extent = s.call("max", s.call("add", s.call("sub", last, first), one), one)
         step = s.call("div", extent, s.scalar(bins, dtype))
@@ -197,7 +197,7 @@ def lower_deform_conv(s: Site) -> Value:
     images = Images(s.reshape(s.cast(table, dtype), (n * apart * h * wide, each)), h, wide)
     moved = s.reshape(s.cast(offset, dtype), (n * apart, taken, 2, rows, columns))
     at = [
-        s.call("add", s.call("squeeze", part(s, moved, 2, d, d + 1), axes=(2,)),
+        s.call("add", s.call("squeeze", s.part(moved, 2, d, d + 1), axes=(2,)),
                _window_places(s, d, move, (rows, columns), dtype))
         for d in (0, 1)
     ]  # fmt: skip

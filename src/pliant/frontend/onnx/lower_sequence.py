@@ -110,16 +110,20 @@ def lower_optional(s: Site) -> Item:
     return s.anything(0) if s.has(0) else ItemList.of((), absent=True)
 
 
+def _is_absent(item: Item) -> bool:
+    return isinstance(item, ItemList) and item.absent
+
+
 def lower_has_element(s: Site) -> Item:
     """Whether there is something."""
-    there = s.has(0) and not getattr(s.anything(0), "absent", False)
+    there = s.has(0) and not _is_absent(s.anything(0))
     return Item(boolean, (), known=np.asarray(there))
 
 
 def lower_get_element(s: Site) -> Item:
     """What is there."""
     found = s.anything(0)
-    if getattr(found, "absent", False):
+    if _is_absent(found):
         raise InvalidModelError(f"{s.span}: there is nothing")
     return found
 

@@ -302,6 +302,15 @@ class Site:
         wanted = tuple(map(as_int, shape))
         return x if wanted == x.shape else self.call("reshape", x, shape=wanted)
 
+    def part(self, x: Value, axis: int, start: IntLike, stop: IntLike) -> Value:
+        """`x` from start to stop along an axis; itself if that is all of it."""
+        first, last, rank = as_int(start), as_int(stop), len(x.shape)
+        if first == as_int(0) and last == x.shape[axis]:
+            return x
+        starts = tuple(first if k == axis else as_int(0) for k in range(rank))
+        stops = tuple(last if k == axis else d for k, d in enumerate(x.shape))
+        return self.call("slice", x, starts=starts, stops=stops, steps=(1,) * rank)
+
     def size(self, value: IntLike, dtype: DType = i64) -> Value:
         """A size as a rank-0 tensor."""
         size = as_int(value)
