@@ -56,7 +56,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """All of them."""
     shapes = [(256, 384), (1024, 1000), (1024, 1023), (4096, 1024), (4096, 512), (2048, 4096)]
-    shapes += [(16384, 1024)]
+    shapes += [(16384, 1024), (4096, 4096)]
     for shape in shapes:
         x, n = torch.randn(shape), shape[1]
         of = f"{shape[0]} x {n}"

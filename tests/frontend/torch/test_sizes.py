@@ -22,7 +22,21 @@ def _grid(x: Image) -> Image:
     return F.affine_grid(theta, (1, 1, x.shape[0], x.shape[1]), align_corners=False)
 
 
+def _windows(x: Image) -> Image:
+    """Sums of windows, whose last ones are padded; cut only where they are (as Swin's)."""
+    (n, m), size = x.shape, 4
+    below, right = (size - n % size) % size, (size - m % size) % size
+    rows, columns = n + below, m + right
+    wide = F.pad(x, (0, right, 0, below)).view(1, rows // size, size, columns // size, size)
+    windows = wide.transpose(2, 3).contiguous().view(-1, size * size).cumsum(1)
+    back = windows.view(-1, rows // size, columns // size, size, size).transpose(2, 3)
+    whole = back.contiguous().view(-1, rows, columns)[0]
+    return whole[:n, :m].contiguous() if below > 0 or right > 0 else whole
+
+
 CASES: dict[str, Any] = {
+    "windows": _windows,
+    "parts of a dim": lambda x: x.view(-1, x.shape[1], 1).transpose(0, 1).reshape(x.shape[1], -1),
     "rows of a maximum": lambda x: F.max_pool1d(x[None], 3, 2, 1),
     "rows without a batch": lambda x: torch.max_pool1d(x, 2, ceil_mode=True),
     "mean of an image": lambda x: F.avg_pool2d(x[None, None], x.shape),

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
-import logging
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,28 +12,15 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import Mod, PythonMod
 
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.select import not_a_model
-from pliant.frontend.torch.dims import (
-    Forward,
-    Leaf,
-    Request,
-    leaves_of,
-    torch_spec,
-)  # fmt: skip
-from pliant.frontend.torch.examples import (
-    example_sizes,
-    grown_sizes,
-    key_of,
-    resized,
-    set_apart,
-)  # fmt: skip
+from pliant.frontend.torch.dims import Forward, Leaf, Request, leaves_of
+from pliant.frontend.torch.examples import example_sizes, grown_sizes, key_of, set_apart
 from pliant.frontend.torch.guards import assumed_equal, tight_symbols
 from pliant.frontend.torch.mutation import functional
-from pliant.frontend.torch.probe import Probe
-from pliant.frontend.torch.recurrent import whole_recurrences
-from pliant.frontend.torch.whole_sizes import WholeSizes
+from pliant.frontend.torch.trial import Trial
 from pliant.graph.function import Dim
 
 
@@ -81,9 +64,10 @@ def export_program(
     flat = forward.flat(dynamic_shapes, len(args), kwargs)
     leaves = leaves_of(forward, args, kwargs, flat, dims)
     spec = None if dynamic_shapes is None else forward.nested(flat, args, kwargs)
-    program = _trace_wide(model, args, kwargs, leaves, spec, dims)
+    trial = Trial(model, args, kwargs, leaves, spec, dims)
+    program = _widest(trial)
     stateless = functional(program)  # raises: running the model would change it
-    probe = Probe(model, args, kwargs, leaves, program)
+    probe = trial.probe(program)
     least, needless = {}, frozenset[Any]()
     if probe_small and probe.possible:
         least, needless = probe.least(), probe.needless()
@@ -161,23 +145,18 @@ def _given(program: ExportedProgram, dynamic_shapes: Any, dims: Mapping[str, Dim
     return Exported(functional(program), names, tuple(leaf.requests for leaf in leaves))
 
 
-def _trace_wide(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
-    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
-) -> ExportedProgram:  # fmt: skip
+def _widest(trial: Trial) -> ExportedProgram:
     """Trace with examples in which nothing is equal by accident.
 
     No two dims with names of their own have the same size, if the model takes such examples, and
     no size computed inside is 0 or 1, or equal to another one that it need not be.
     """
-    sizes = example_sizes(leaves)
-    apart = set_apart(leaves, sizes)
-    begun = None
-    if apart != sizes:
-        begun = _tried(model, *resized(args, kwargs, leaves, apart), spec, dims)
+    sizes = example_sizes(trial.leaves)
+    apart = set_apart(trial.leaves, sizes)
+    begun = trial.attempt(apart) if apart != sizes else None
     if begun is not None:
         functional(begun)  # raises: running the model would change it
-        probe = Probe(model, args, kwargs, leaves, begun)
+        probe = trial.probe(begun)
         if probe.possible and probe.verdict({}) == "differs":  # the example takes another path
             begun = None
     program, sizes = begun, sizes if begun is None else apart
@@ -185,22 +164,21 @@ def _trace_wide(
     for growth in range(_GROWTHS):
         try:
             if growth or begun is None:
-                new_args, new_kwargs = resized(args, kwargs, leaves, sizes)
-                program = _trace(model, new_args, new_kwargs, spec, dims)
+                program = trial.trace(sizes)
             assert program is not None
-            grown = grown_sizes(leaves, sizes, _tight_places(program))
+            grown = grown_sizes(trial.leaves, sizes, _tight_places(program))
         except InvalidModelError as error:  # fixed by the model, by its code, or by the example
             if failure is None:
                 failure = error
-                program = _by_dynamo(model, args, kwargs, leaves, spec, dims, apart)
+                program = _by_dynamo(trial, apart)
                 if program is not None:
                     break
             if growth >= _GROWTHS_OF_ALL:
                 break
-            grown = grown_sizes(leaves, sizes, None)
+            grown = grown_sizes(trial.leaves, sizes, None)
         except UnsupportedError:  # the model does not like this size
             if failure is None and program is None:
-                _run_example(model, args, kwargs)
+                trial.run_example()
                 raise
             break
         if grown == sizes:
@@ -210,28 +188,25 @@ def _trace_wide(
         assert failure is not None
         raise failure
     if failure is None and assumed_equal(program):
-        return _less_assumed(model, args, kwargs, leaves, spec, dims, program, sizes, apart)
+        return _less_assumed(trial, program, sizes, apart)
     return program
 
 
-def _by_dynamo(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
-    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim], apart: Mapping[str, int],
-) -> ExportedProgram | None:  # fmt: skip
+def _by_dynamo(trial: Trial, apart: Mapping[str, int]) -> ExportedProgram | None:
     """The trace of one that reads the code, if it does what the model does: at sizes set apart,
     else at the example's.
 
     It follows what plain Python makes of sizes (`int(n * 0.5)`, `math.sqrt(n)`), which is a number
     to one that runs the code.
     """
-    sizes = example_sizes(leaves)
+    sizes = example_sizes(trial.leaves)
     found: list[ExportedProgram] = []
     for at in (apart, sizes) if apart != sizes else (sizes,):
-        program = _tried(model, *resized(args, kwargs, leaves, at), spec, dims, strict=True)
+        program = trial.attempt(at, strict=True)
         if program is None or _tight_places(program):
             continue
         functional(program)  # raises: running the model would change it
-        probe = Probe(model, args, kwargs, leaves, program)
+        probe = trial.probe(program)
         if not probe.possible or probe.verdict({}) == "agrees":
             found.append(program)
             if not _takes_numbers(program):
@@ -240,31 +215,44 @@ def _by_dynamo(
 
 
 def _takes_numbers(program: ExportedProgram) -> bool:
-    """Whether it holds only where some size, or what was computed of sizes, is a number."""
-    return any(e.rhs.is_number or e.lhs.is_number for e in assumed_equal(program))
+    """Whether it holds only where some size, or what was computed of sizes, is a number: a rest of
+    a division is none."""
+    numbers = [e for e in assumed_equal(program) if e.rhs.is_number or e.lhs.is_number]
+    return any(not e.has(Mod, PythonMod) for e in numbers)
 
 
 def _less_assumed(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any],
-    leaves: Sequence[Leaf], spec: Any, dims: Mapping[str, Dim],
-    program: ExportedProgram, sizes: Mapping[str, int], apart: Mapping[str, int],
-) -> ExportedProgram:  # fmt: skip
+    trial: Trial, program: ExportedProgram, sizes: Mapping[str, int], apart: Mapping[str, int]
+) -> ExportedProgram:
     """A trace that holds at more sizes than this one, if there is one: by Dynamo where a size was
     taken for a number; where sizes happened to be equal (n and n // 4 * 4 at 12) at others, which
     the model takes too."""
     best = program
     if _takes_numbers(program):
-        best = _lesser(best, _by_dynamo(model, args, kwargs, leaves, spec, dims, apart))
-    probe = Probe(model, args, kwargs, leaves, best)
+        best = _lesser(best, _by_dynamo(trial, apart))
+    for _ in range(_STEPS):
+        better = _elsewhere(trial, best, sizes)
+        if better is None:
+            break
+        best, sizes = better
+    return best
+
+
+def _elsewhere(
+    trial: Trial, best: ExportedProgram, sizes: Mapping[str, int]
+) -> tuple[ExportedProgram, dict[str, int]] | None:
+    """A trace that is right where `best` is and at other sizes, which it was made at: some of what
+    `best` assumes does not hold there."""
+    probe = trial.probe(best)
     beyond = probe.taken(assumed_equal(best)) if probe.possible else iter(())
     for other in itertools.islice(beyond, _TRACES):
-        at = resized(args, kwargs, leaves, {**sizes, **other})
-        traced = _tried(model, *at, spec, dims)
-        if traced is not None and not _tight_places(traced):
-            verdict = Probe(model, args, kwargs, leaves, traced).verdict
-            if all(verdict(s) == "agrees" for s in ({}, sizes)):
-                best = _lesser(best, traced)
-    return best
+        at = {**sizes, **other}
+        traced = trial.attempt(at)
+        if traced is None or _tight_places(traced):
+            continue
+        if all(map(trial.probe(traced).covers, ({}, sizes, at))):
+            return traced, at
+    return None
 
 
 def _lesser(a: ExportedProgram, b: ExportedProgram | None) -> ExportedProgram:
@@ -274,6 +262,7 @@ def _lesser(a: ExportedProgram, b: ExportedProgram | None) -> ExportedProgram:
 
 _GROWTHS = 5
 _TRACES = 2  # at other sizes, to assume less
+_STEPS = 3  # from one such trace to the next
 _GROWTHS_OF_ALL = 2  # what fixes all dims is seldom their size
 
 
@@ -289,115 +278,4 @@ def _tight_places(program: ExportedProgram) -> frozenset[tuple[int, int]]:
         if isinstance(values[name], torch.Tensor)
         for axis, size in enumerate(values[name].shape)
         if isinstance(size, torch.SymInt) and tight & {s.name for s in size.node.expr.free_symbols}
-    )
-
-
-def _tried(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any,
-    dims: Mapping[str, Dim], *, strict: bool = False,
-) -> ExportedProgram | None:  # fmt: skip
-    """A trace that may fail: of an example that the model need not take, or by Dynamo."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # Dynamo logs what it raises
-    try:
-        return _exported(model, args, kwargs, torch_spec(spec, dims), strict=strict)
-    except Exception:  # torch raises many kinds, some of them private
-        return None
-    finally:
-        logging.disable(disabled)
-
-
-def _exported(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any, strict: bool
-) -> ExportedProgram:
-    args, kwargs = _unmarked(args, kwargs)
-    # Dynamo would trace the mode as a part of the model.
-    sizes = contextlib.nullcontext() if strict else WholeSizes()
-    with torch.no_grad(), warnings.catch_warnings(), whole_recurrences(), sizes:
-        warnings.simplefilter("ignore")
-        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
-
-
-def _unmarked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The examples as tensors of their own, over the same memory: torch marks dims on those that it
-    gets, and does not take that back where it fails."""
-    known: dict[int, torch.Tensor] = {}
-
-    def own(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
-            return x
-        return known.setdefault(id(x), x.detach())
-
-    return pytree.tree_map(own, (args, kwargs))
-
-
-def _trace(
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    spec: Any,
-    dims: Mapping[str, Dim],
-) -> ExportedProgram:
-    """Non-strict first (fast, follows Python), then through Dynamo."""
-    shapes = torch_spec(spec, dims)
-    first: Exception | None = None
-    for strict in (False, True):
-        try:
-            return _exported(model, args, kwargs, shapes, strict)
-        except Exception as error:  # torch raises many kinds, some of them private
-            first = first or error
-            if _is_about_sizes(error):
-                break
-    assert first is not None
-    raise _explained(first) from first
-
-
-def _run_example(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """What torch itself cannot run is no question of what can be exported."""
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model(*args, **kwargs)
-    except Exception as error:  # torch raises many kinds
-        raise InvalidModelError(
-            f"the model fails on the example inputs: {type(error).__name__}: {_first_line(error)}"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["without a message"])[0]
-
-
-def _is_about_sizes(error: Exception) -> bool:
-    text = str(error)
-    return "specialized it to be a constant" in text or "Constraints violated" in text
-
-
-_UNKNOWN_TYPE = re.compile(r"Found <class '(.+?)'> in output, which is not a known type")
-_DATA_DEPENDENT = re.compile(r"Could not (?:guard on|extract).+data-dependent expression")
-_FRAME = re.compile(r'File "(.+?)", line (\d+), in ')
-
-
-def _explained(error: Exception) -> Exception:
-    text = str(error).split("The error above occurred when calling")[0].strip()
-    if unknown := _UNKNOWN_TYPE.search(text):
-        return UnsupportedError(
-            f"the model returns a {unknown[1]}, a class that torch.export does not know: return "
-            "tensors, tuples, dicts or dataclasses, or register the class with torch.utils._pytree."
-            "register_pytree_node (a cache of keys and values: switch it off, use_cache=False)"
-        )
-    if _DATA_DEPENDENT.search(text):
-        frames = _FRAME.findall(text)
-        where = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
-        return UnsupportedError(
-            f"the model decides by the values of a tensor{where}: what it computes must follow "
-            f"from shapes alone; use torch.where ({text.splitlines()[0]})"
-        )
-    if _is_about_sizes(error):
-        return InvalidModelError(
-            f"a dimension that is declared dynamic is fixed by the model:\n{text}\nLeave it out of "
-            "dynamic_shapes, or change the code that compares it with a constant"
-        )
-    return UnsupportedError(
-        f"torch.export cannot capture the model: {type(error).__name__}: {text}"
     )

@@ -120,6 +120,14 @@ class Probe:
                     yield sizes
                     break
 
+    def covers(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the graph is the model there, and no equality that it was traced for forbids
+        it."""
+        keys, now = self._symbols()
+        here = {name: next((sizes[k] for k in keys[name] if k in sizes), now[name]) for name in now}
+        fits = all(_at_sizes(e, here) is not sympy.false for e in assumed_equal(self.program))
+        return fits and self.verdict(sizes) == "agrees"
+
     def _is_needless(self, guard: Any) -> bool:
         tried = 0
         for sizes in itertools.islice(self._beyond(guard), _SAMPLES):
@@ -144,7 +152,8 @@ class Probe:
             step = math.lcm(*[d.multiple for d in dims])
             first = [now[symbol.name] + k * step for k in range(1, 1 + _ABOVE)]
             first = first if above else list(others.values())
-            for size in dict.fromkeys([*first, *near, *range(2, 34)]):
+            multiples = range(step, 34 * step, step)
+            for size in dict.fromkeys([*first, *near, *range(2, 34), *multiples]):
                 legal = all(d.min <= size and (d.max is None or size <= d.max) and
                             size % d.multiple == 0 for d in dims)  # fmt: skip
                 if legal and size >= 2 and _at(guard, {symbol: size, **others}) is sympy.false:
@@ -208,8 +217,11 @@ def _twin(model: torch.nn.Module) -> torch.nn.Module:
 
 def _holds(guard: Any, sizes: Mapping[str, int]) -> bool:
     """Whether it certainly holds."""
-    known = {s: sizes[s.name] for s in guard.free_symbols if s.name in sizes}
-    return _at(guard, known) is sympy.true
+    return _at_sizes(guard, sizes) is sympy.true
+
+
+def _at_sizes(guard: Any, sizes: Mapping[str, int]) -> Any:
+    return _at(guard, {s: sizes[s.name] for s in guard.free_symbols if s.name in sizes})
 
 
 def _at(guard: Any, sizes: Mapping[Any, int]) -> Any:

@@ -34,7 +34,8 @@ class WholeSizes(TorchFunctionMode):
         return func(*args, **kwargs) if result is None else result
 
 
-def _is_symbol(*sizes: Any) -> bool:
+def is_symbol(*sizes: Any) -> bool:
+    """Whether one of them is symbolic."""
     return any(isinstance(n, torch.SymInt) for n in sizes)
 
 
@@ -43,7 +44,7 @@ def _max_pool1d(
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Tensor | None:  # fmt: skip
     """Of rows: of images of one row."""
-    if not _is_symbol(*x.shape) or return_indices:
+    if not is_symbol(*x.shape) or return_indices:
         return None
     size, step, pad, apart = (_only(n) for n in (kernel_size, stride, padding, dilation))
     step = size if step is None else step
@@ -67,7 +68,7 @@ def _whole_pool(rank: int, pool: Any, whole: Callable[..., Tensor]) -> Callable[
         x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *args: Any, **kwargs: Any
     ) -> Tensor | None:
         sizes = _each(kernel_size, rank)
-        if not _is_symbol(*sizes) or any(_each(padding, rank)):
+        if not is_symbol(*sizes) or any(_each(padding, rank)):
             return None
         steps = _each(stride, rank) if stride is not None and stride != [] else sizes
         shape = x.shape[x.ndim - rank :]
@@ -76,7 +77,7 @@ def _whole_pool(rank: int, pool: Any, whole: Callable[..., Tensor]) -> Callable[
         if len(reduced) == rank:
             return y
         left = [1 if k in reduced else n for k, n in enumerate(sizes)]
-        if _is_symbol(*left):
+        if is_symbol(*left):
             return None
         step = [1 if k in reduced else n for k, n in enumerate(steps)]
         result: Tensor = pool(y, left, step, 0, *args, **kwargs)
@@ -102,7 +103,7 @@ def _greatest(x: Tensor, dims: list[int]) -> Tensor:
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Tensor | None:
     """From both ends, as torch's, so that the last value is exactly `end`."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not _is_symbol(steps) or not dtype.is_floating_point:
+    if not is_symbol(steps) or not dtype.is_floating_point:
         return None
     at = torch.arange(steps)
     step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
@@ -118,14 +119,14 @@ def _logspace(
 
 
 def _one_hot(x: Tensor, num_classes: Any = -1) -> Tensor | None:
-    if not _is_symbol(num_classes):
+    if not is_symbol(num_classes):
         return None
     return (x.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
 
 
 def _kron(a: Tensor, b: Tensor) -> Tensor | None:
     """Every element of `a` times all of `b`, side by side."""
-    if not _is_symbol(*a.shape, *b.shape):
+    if not is_symbol(*a.shape, *b.shape):
         return None
     rank = max(a.ndim, b.ndim)
     wide, small = ((1,) * (rank - x.ndim) + tuple(x.shape) for x in (a, b))
@@ -137,13 +138,13 @@ def _kron(a: Tensor, b: Tensor) -> Tensor | None:
 def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) -> Tensor | None:
     """Places in [-1, 1] of every pixel, as (x, y, 1) or (x, y, z, 1), times theta."""
     sizes = list(size)
-    if not _is_symbol(*sizes):
+    if not is_symbol(*sizes):
         return None
     batch, _, *image = sizes
     rank = len(image)
     columns = []
     for k, n in enumerate(image):
-        places = torch.linspace(-1, 1, n) if not _is_symbol(n) else _linspace(-1, 1, n)
+        places = torch.linspace(-1, 1, n) if not is_symbol(n) else _linspace(-1, 1, n)
         assert places is not None
         places = places if align_corners else places * ((n - 1) / n)
         columns.append(places.to(theta.dtype).reshape([-1] + [1] * (rank - 1 - k)).expand(image))
@@ -166,7 +167,7 @@ def _interpolate(
         factors = _each(scale_factor, 2)
         sizes = [math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
         scales = scales if recompute_scale_factor else factors
-    if not _is_symbol(*sizes):
+    if not is_symbol(*sizes):
         return None
     by_mode = {"bilinear": torch.ops.aten._upsample_bilinear2d_aa,
                "bicubic": torch.ops.aten._upsample_bicubic2d_aa}  # fmt: skip
