@@ -12,7 +12,8 @@ the two:
 Both are one instruction on x86 (unpack, shuffle), where other ways to take the same bits need two
 or a table of places. After the last step every bit of a place was one of a line's number.
 
-A call asks for the lines to the right of the square: who goes on there finds them in the cache.
+A call asks for the lines to the right of the square: who goes on there finds them in the second
+cache. In the first they would push one another out where they lie a power of two apart.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _text(module: ModuleText, symbol: str, dtype: DType, n: int) -> str:
         line = t.assign(f"getelementptr {element}, ptr %x, i64 {at}")
         rows.append(t.assign(f"load {kind}, ptr {line}, align {dtype.bytes}"))
         right = t.assign(f"getelementptr {element}, ptr {line}, i64 {n}")
-        how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+        how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, data, into the second cache
         t.intrinsic("llvm.prefetch.p0", "void", [("ptr", right), *how])
     for j, row in enumerate(_turned(t, rows, kind, n, min(n, PART // dtype.bytes))):
         line = t.assign(f"getelementptr {element}, ptr %y, i64 {j * n}")
