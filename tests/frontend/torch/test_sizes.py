@@ -34,7 +34,16 @@ def _windows(x: Image) -> Image:
     return whole[:n, :m].contiguous() if below > 0 or right > 0 else whole
 
 
+def _even(x: Image) -> Image:
+    """Resized where one of its sides is odd (as MobileViT's)."""
+    rows, columns = ((n + 1) // 2 * 2 for n in x.shape)
+    if columns != x.shape[1] or rows != x.shape[0]:
+        x = F.interpolate(x[None, None], size=(rows, columns), mode="bilinear")[0, 0]
+    return x.reshape(rows // 2, 2, columns // 2, 2).transpose(1, 2)[: int(x.shape[0] * 0.5)]
+
+
 CASES: dict[str, Any] = {
+    "even sides": _even,
     "windows": _windows,
     "parts of a dim": lambda x: x.view(-1, x.shape[1], 1).transpose(0, 1).reshape(x.shape[1], -1),
     "rows of a maximum": lambda x: F.max_pool1d(x[None], 3, 2, 1),
@@ -69,6 +78,20 @@ def test_what_torch_took_for_a_number_is_checked() -> None:
     assert torch.equal(f(x[:, :, :3]), scaled(x[:, :, :3]))
     with pytest.raises(ShapeError, match="must be equal"):
         f(torch.randn(1, 2, 5, 13))
+
+
+def test_another_path_at_sizes_together_is_refused() -> None:
+    """Also where code is read while tracing, instead of run: half a size as an int."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        half = x[: int(x.shape[0] * 0.5)]
+        return half * 2 if x.shape[0] + x.shape[1] > 140 else half
+
+    f = pliant.compile(Apply(halves), (torch.randn(8, 12),), dynamic_shapes=(({0: "n", 1: "m"},),))
+    x = torch.randn(100, 40)
+    assert torch.equal(f(x), halves(x))
+    with pytest.raises(ShapeError, match=r"takes another path unless m \+ n <= 140"):
+        f(torch.randn(101, 41))
 
 
 def test_a_trace_that_is_not_the_model_is_refused() -> None:

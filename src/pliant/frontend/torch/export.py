@@ -230,8 +230,9 @@ def _less_assumed(
     best = program
     if _takes_numbers(program):
         best = _lesser(best, _by_dynamo(trial, apart))
+    strict = best is not program
     for _ in range(_STEPS):
-        better = _elsewhere(trial, best, sizes)
+        better = _elsewhere(trial, best, sizes, strict)
         if better is None:
             break
         best, sizes = better
@@ -239,15 +240,15 @@ def _less_assumed(
 
 
 def _elsewhere(
-    trial: Trial, best: ExportedProgram, sizes: Mapping[str, int]
+    trial: Trial, best: ExportedProgram, sizes: Mapping[str, int], strict: bool
 ) -> tuple[ExportedProgram, dict[str, int]] | None:
-    """A trace that is right where `best` is and at other sizes, which it was made at: some of what
-    `best` assumes does not hold there."""
+    """A trace by the same tracer that is right where `best` is and at other sizes, which it was made
+    at: some of what `best` assumes does not hold there."""
     probe = trial.probe(best)
     beyond = probe.taken(assumed_equal(best)) if probe.possible else iter(())
     for other in itertools.islice(beyond, _TRACES):
         at = {**sizes, **other}
-        traced = trial.attempt(at)
+        traced = trial.attempt(at, strict=strict)
         if traced is None or _tight_places(traced):
             continue
         if all(map(trial.probe(traced).covers, ({}, sizes, at))):

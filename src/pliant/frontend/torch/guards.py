@@ -11,23 +11,19 @@ from sympy.core.relational import Relational
 from torch.export import ExportedProgram
 
 from pliant.base.errors import UnsupportedError
-from pliant.frontend.torch.places import TRACERS
+from pliant.frontend.torch.places import READERS, TRACERS
 from pliant.frontend.torch.symbols import Symbols
 from pliant.sym.expr import Int, as_int, maximum, minimum
 from pliant.sym.facts import Facts
 
 
 def demands(program: ExportedProgram) -> tuple[Any, ...]:
-    """What the model's own code asked of sizes while tracing, other than equalities.
+    """What the model's own code asked of sizes while tracing.
 
     Torch's assumptions are left out: they say how it lays out tensors, and that sizes are neither
     0 nor 1, which importing does not rely on.
     """
-    found = [
-        e
-        for e, is_users in _guards(program)
-        if is_users and isinstance(e, Relational) and not isinstance(e, sympy.Eq)
-    ]
+    found = [e for e, is_users in _guards(program) if is_users and isinstance(e, Relational)]
     return tuple(e for e in dict.fromkeys(found) if not (_is_assumed(e) or _of_values(e)))
 
 
@@ -52,7 +48,7 @@ def equalities(
     cannot be checked.
     """
     seen: set[tuple[Int, Int]] = set()
-    for expr in [*assumed_equal(program), *(e for e in demands(program) if e not in needless)]:
+    for expr in (e for e in (*assumed_equal(program), *demands(program)) if e not in needless):
         try:
             pair = _pair(expr, symbols)
             why = f"the model takes another path unless {_words(expr, symbols)}"
@@ -99,7 +95,8 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
     for guard in getattr(env, "guards", ()):
         frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
         file = getattr(frame, "filename", None) or str(frame)
-        yield env.replace(guard.expr), not file.startswith(TRACERS)
+        # Dynamo asks what the code that it reads would ask.
+        yield env.replace(guard.expr), not file.startswith(TRACERS) or file.startswith(READERS)
 
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:

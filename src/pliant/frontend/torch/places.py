@@ -14,6 +14,8 @@ from pliant.base.spans import Span
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in ')
 TRACERS: Final = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, __file__))
 """Where code lies that is not the model's: torch's, and what stands in for it while tracing."""
+READERS: Final = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "")
+"""Where torch's code lies that reads the model's instead of running it."""
 
 
 def span_of(node: Node) -> Span | None:
