@@ -1,4 +1,4 @@
-"""Branches, loops and sequences that are decided while importing, against ONNX Runtime."""
+"""Branches, loops and sequences, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -103,6 +103,27 @@ def test_a_loop_in_a_loop_with_a_branch() -> None:
           o = Identity(e) k = Add(i, j) odd = Mod(k, two) zero = Sub(two, two) q = Equal(odd, zero)
           t = If(q) <then_branch = a () => (float[n, m] p) { p = Add(s, x) },
                      else_branch = z () => (float[n, m] r) { r = Neg(s) }> }> }> }""")
+
+
+BRANCHES = """g (float[n, m] x) => (float[n, m] y, int64[r] s) {{
+  sum = ReduceSum<keepdims = {kept}>(x) zero = Constant<value = float {{0.0}}>()
+  c = Greater(sum, zero)
+  y, s = If(c) <then_branch = t () => (float[n, m] a, int64[r] p) {{ a = Relu(x) p = Shape(x) }},
+    else_branch = e () => (float[n, m] b, int64[r] q) {{ v = Neg(x) b = Mul(v, x) q = Shape(x) }}>
+}}"""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_branch_that_values_decide(sign: int, kept: int) -> None:
+    """Also where what the condition says is a tensor of one element in two dims."""
+    same(BRANCHES.format(kept=kept), x=sign * np.abs(X))
+
+
+def test_branches_that_are_not_alike() -> None:
+    text = BRANCHES.format(kept=0).replace("b = Mul(v, x)", "b = ReduceSum<keepdims = 1>(v)")
+    with pytest.raises(UnsupportedError, match=r"give f32\[n, m\] and f32\[1, 1\], and which is"):
+        imported(text)
 
 
 SCAN = """g (float[n, m] x) => (float[m] last, float[k, m] all) {{

@@ -6,7 +6,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from pliant.base.errors import InvalidModelError, UnsupportedError
+from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx import import_onnx
 from pliant.ops.table import OPERATORS
 from tests.frontend.onnx.models import imported, ops_of, shapes_of
@@ -50,15 +50,6 @@ def test_a_constant_condition_chooses_the_branch() -> None:
                    else_branch = e () => (float[n] b) { b = Sigmoid(x) }> }"""
     )
     assert ops_of(model) == ["relu"]
-
-
-def test_a_condition_of_run_time_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"its condition \('c'\) is computed at run time"):
-        imported(
-            """g (float[n] x, bool c) => (float[n] y) {
-            y = If(c) <then_branch = t () => (float[n] a) { a = Relu(x) },
-                       else_branch = e () => (float[n] b) { b = Sigmoid(x) }> }"""
-        )
 
 
 def test_a_definition_with_symbolic_shapes() -> None:

@@ -1,6 +1,7 @@
-"""Control flow that is decided while importing: branches, and loops of a known number of steps.
+"""Control flow: branches, and loops of a known number of steps.
 
-If        its condition is known: the branch is imported in its place
+If        where its condition is known, the branch is imported in its place; else both are computed,
+          as neither changes anything, and one is taken
 Loop      the body is imported for every step, one after the other
 Scan      the same, with parts of tensors going in
 """
@@ -15,7 +16,7 @@ from onnx import AttributeProto, GraphProto, ValueInfoProto
 
 from pliant.base.dtypes import boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.frontend.onnx.site import Item, NeedsValueError, Site
+from pliant.frontend.onnx.site import Item, ItemList, NeedsValueError, Site
 from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
@@ -33,9 +34,43 @@ class BlockedError(Exception):
 
 
 def branch(site: Site, run: RunGraph) -> Items:
-    """The branch that the condition takes."""
-    taken = "then_branch" if bool(site.const(0, "condition").all()) else "else_branch"
-    return run(_graph(site, taken), {})
+    """The branch that the condition takes; where only a call can tell, what it takes of both."""
+    condition = site.item(0)
+    if is_numeric(condition.known):
+        taken = "then_branch" if bool(condition.known.all()) else "else_branch"
+        return run(_graph(site, taken), {})
+    both = [_complete(run(_graph(site, name), {})) for name in ("then_branch", "else_branch")]
+    if len(both[0]) != len(both[1]):
+        raise InvalidModelError(f"{site.span}: its branches have different numbers of results")
+    flag = site.x(0)
+    if len(flag.shape):
+        flag = site.call("reshape", flag, shape=())
+    pairs = zip(*both, strict=True)
+    return tuple(_taken(site, flag, *p) if k in site.used else None for k, p in enumerate(pairs))
+
+
+def _taken(site: Site, flag: Value, then: Item, otherwise: Item) -> Item:
+    """The one or the other, element by element, as the condition says in a call."""
+    if isinstance(then, ItemList) or isinstance(otherwise, ItemList):
+        raise site.unsupported("a branch gives a sequence, and which is taken is computed")
+    facts = site.builder.facts
+    alike = (
+        then.dtype is otherwise.dtype
+        and then.small == otherwise.small
+        and then.rank == otherwise.rank
+        and all(facts.equal(a, b) for a, b in zip(then.shape, otherwise.shape, strict=True))
+    )
+    if not alike:
+        raise NeedsValueError(
+            f"its branches give {_type(then)} and {_type(otherwise)}, and which is taken is "
+            "computed at run time: they must be alike", site.item(0).inputs,
+        )  # fmt: skip
+    value = site.call("where", flag, *(site.emitter.tensor(x) for x in (then, otherwise)))
+    return Item(value.dtype, value.shape, value, small=then.small)
+
+
+def _type(item: Item) -> str:
+    return f"{item.dtype}[{', '.join(map(str, item.shape))}]"
 
 
 def loop(site: Site, run: RunGraph) -> Items:

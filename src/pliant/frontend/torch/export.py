@@ -242,8 +242,8 @@ def _less_assumed(
 def _elsewhere(
     trial: Trial, best: ExportedProgram, sizes: Mapping[str, int], strict: bool
 ) -> tuple[ExportedProgram, dict[str, int]] | None:
-    """A trace by the same tracer that is right where `best` is and at other sizes, which it was made
-    at: some of what `best` assumes does not hold there."""
+    """A trace by the same tracer that is right where `best` is and at other sizes, which it was
+    made at: some of what `best` assumes does not hold there."""
     probe = trial.probe(best)
     beyond = probe.taken(assumed_equal(best)) if probe.possible else iter(())
     for other in itertools.islice(beyond, _TRACES):

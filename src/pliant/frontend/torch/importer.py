@@ -369,15 +369,35 @@ _INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     """Regions with gradients off, or autocast off, are their bodies."""
     name = str(node.target).rsplit(".", 1)[-1]
+    if name == "cond":
+        return _select(state, node, env)
     if name not in _INLINED:
-        raise UnsupportedError("control flow inside the model is not supported yet")
+        raise UnsupportedError("loops inside the model are not supported; only torch.cond is")
     if name == "wrap_with_autocast" and node.args[2]:
         raise UnsupportedError("autocast inside the model; convert the model with .to(dtype)")
     at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
-    body = env[node.args[at]]  # type: ignore[index]
+    return _body(state, node.args[at], node.args[at + 1 :], env)
+
+
+def _body(state: _State, graph: Any, operands: Sequence[Any], env: dict[Node, Any]) -> Any:
+    """The results of a graph of its own, of these operands."""
+    body = env[graph]
     inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
-    values = [_resolve(state, a, env) for a in node.args[at + 1 :]]
+    values = [_resolve(state, a, env) for a in operands]
     return tuple(_run(state, body, dict(zip(inputs, values, strict=True))))
+
+
+def _select(state: _State, node: Node, env: dict[Node, Any]) -> Any:
+    """Both branches are computed, as neither changes anything, and one is taken."""
+    condition, then, otherwise, operands = node.args
+    taken = _resolve(state, condition, env)
+    results = [_body(state, graph, operands, env) for graph in (then, otherwise)]  # type: ignore[arg-type]
+    ctx = state.ctx
+    ctx.node, ctx.span = node, span_of(node)
+    return tuple(
+        ctx.call("where", taken, *(x.get() if isinstance(x, Lazy) else x for x in pair))
+        for pair in zip(*results, strict=True)
+    )
 
 
 def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:

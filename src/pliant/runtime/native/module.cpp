@@ -85,6 +85,8 @@ nb::dict offsets() {
 }  // namespace
 
 NB_MODULE(_native, m) {
+    // What others keep at exit (torch's caches hold the globals of who calls it) is no leak of ours.
+    nb::set_leak_warnings(false);
     init_tensors();
     m.attr("ABI_VERSION") = PL_ABI_VERSION;
     m.attr("CTX_OFFSETS") = offsets();
