@@ -101,10 +101,11 @@ def compile(
     `model`: a torch module or ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes`
     as for torch.export), the path, bytes or ModelProto of an ONNX model, a tensor program
     (`pliant.program`), a graph function with its weights as a pair, or the path of a module of such
-    functions as PLIANT_DUMP writes it (`.py`). `dims` refines
-    what is known of a symbol. `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity
-    and cgroup. `memory_limit` bounds the bytes that one call may allocate. `emit` says where to
-    write which stages; None: as PLIANT_DUMP says.
+    functions as PLIANT_DUMP writes it (`.py`). Of an ONNX model `dynamic_shapes` names dims of
+    inputs anew; those of one name are equal. `dims` refines what is known of a symbol.
+    `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and cgroup. `memory_limit`
+    bounds the bytes that one call may allocate. `emit` says where to write which stages; None: as
+    PLIANT_DUMP says.
 
     `numerics`: "fast" fuses multiplications with additions, splits sums into lanes and multiplies
     3 x 3 convolutions by Winograd's minimal filtering where that is faster; "strict" rounds after
