@@ -17,7 +17,7 @@ REFUSED_BY_OPERATOR = {
 
 # Where dims are symbolic these want a number: lengths of index tuples, channels, ratios, steps.
 ALSO_REFUSED_IF_DYNAMIC = {
-    "CausalConvWithState": 13, "ConvTranspose": 3, "DFT": 10, "DeformConv": 4, "Det": 2,
+    "CausalConvWithState": 13, "ConvTranspose": 3, "DFT": 10, "DeformConv": 4,
     "GatherND": 3, "LinearAttention": 14, "QLinearMatMul": 8, "Resize": 2, "STFT": 2, "Scan": 3,
     "ScatterND": 7, "linear… (expanded)": 14,
 }  # fmt: skip

@@ -7,13 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from pliant.base.dtypes import DType, boolean, f32, f64, u8
+from pliant.base.dtypes import DType, bf16, boolean, f16, f32, f64, u8
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Item, Lowering, Site
 from pliant.frontend.onnx.symbolic import is_numeric
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
-from pliant.sym.expr import as_int
 
 _UNARY: Final = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
@@ -258,40 +257,14 @@ def lower_cumulative(op: str) -> Callable[[Site], Value]:
 
 
 def lower_det(s: Site) -> Value:
-    """Of matrices of up to four rows, by their first row's minors."""
+    """The product of the pivots, as torch's `det`."""
     x = s.x()
-    size = x.shape[-1]
-    if not size.is_const or size.value > _LARGEST_DETERMINANT:
-        raise s.unsupported(f"matrices of more than {_LARGEST_DETERMINANT} rows are not supported")
-    if len(x.shape) < 2 or x.shape[-2] != size:
+    if len(x.shape) < 2:
         raise InvalidModelError(f"{s.span}: no square matrices: {x.shape}")
-    n = size.value
-    rows = [[_element(s, x, i, j) for j in range(n)] for i in range(n)]
-    return _determinant(s, rows) if n else s.full(x.shape[:-2], 1.0, x.dtype)
-
-
-_LARGEST_DETERMINANT: Final = 4
-
-
-def _element(s: Site, x: Value, i: int, j: int) -> Value:
-    outer = x.shape[:-2]
-    one = s.call(
-        "slice", x, starts=(*[as_int(0)] * len(outer), as_int(i), as_int(j)),
-        stops=(*outer, as_int(i + 1), as_int(j + 1)), steps=(1,) * len(x.shape),
-    )  # fmt: skip
-    return s.reshape(one, outer)
-
-
-def _determinant(s: Site, rows: list[list[Value]]) -> Value:
-    if len(rows) == 1:
-        return rows[0][0]
-    total: Value | None = None
-    for k, factor in enumerate(rows[0]):
-        minor = _determinant(s, [[*r[:k], *r[k + 1 :]] for r in rows[1:]])
-        term = s.call("mul", factor, minor)
-        total = term if total is None else s.call("sub" if k % 2 else "add", total, term)
-    assert total is not None
-    return total
+    wide = s.cast(x, f32) if x.dtype in (f16, bf16) else x
+    nothing = s.full((*x.shape[:-1], 0), 0.0, wide.dtype)
+    _, pivots = s.call_many("solve", wide, nothing)
+    return s.cast(s.call("prod", pivots, axes=(len(x.shape) - 2,), keepdims=False), x.dtype)
 
 
 MATH: Final[Mapping[str, Lowering]] = {
