@@ -121,12 +121,15 @@ class Probe:
                     break
 
     def covers(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the graph is the model there, and no equality that it was traced for forbids
-        it."""
+        """Whether the graph is the model there, and no equality that it was traced for, other than
+        needless ones, forbids it."""
         keys, now = self._symbols()
         here = {name: next((sizes[k] for k in keys[name] if k in sizes), now[name]) for name in now}
-        fits = all(_at_sizes(e, here) is not sympy.false for e in assumed_equal(self.program))
-        return fits and self.verdict(sizes) == "agrees"
+        broken = [e for e in assumed_equal(self.program) if _at_sizes(e, here) is sympy.false]
+        asked = demands(self.program) if broken else ()
+        if any(e not in asked or not self._is_needless(e) for e in broken):
+            return False
+        return self.verdict(sizes) == "agrees"
 
     def _is_needless(self, guard: Any) -> bool:
         tried = 0
