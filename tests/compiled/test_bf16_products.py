@@ -138,3 +138,33 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     y = pliant.compile(layer, (x,))(x)
     assert y[0].isfinite().all() and y[1].isnan().all()
     assert torch.equal(y[2].float(), layer.weight[:, 16].detach().float().sign() * float("inf"))
+
+
+class Chosen(nn.Module):
+    """A product with what other values choose of a value: rows, elements, its own or a table's."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.table = how, nn.Parameter(torch.randn(9, 33))
+        self.weight = nn.Parameter(torch.randn(33, 40))
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        if self.how == "embedding":
+            return nn.functional.embedding(i, self.table) @ self.weight
+        if self.how == "mask":
+            return torch.where(i[:, None] > 4, x, torch.zeros(())) @ self.weight
+        rows = {"rows": i, "elements": i[:, None].expand_as(x), "itself": x.long().abs() % 7}
+        chosen = x[i] if self.how == "rows" else x.gather(0, rows[self.how])
+        return chosen @ self.weight
+
+
+@pytest.mark.parametrize("how", ["embedding", "mask", "rows", "elements", "itself"])
+def test_factors_that_other_values_choose(how: str) -> None:
+    torch.manual_seed(0)
+    module = Chosen(how).eval()
+    args = [(torch.randn(n, 33), torch.arange(n) % 7) for n in (16, 7, 65)]
+    f = pliant.compile(module, args[0], dynamic_shapes=({0: "n"}, {0: "n"}), precision="bf16")
+    with torch.no_grad():
+        for x in args:
+            exact = module(*x)
+            assert (f(*x) - exact).norm() <= BF16 * exact.norm()

@@ -25,7 +25,7 @@ from pliant.ir.einsum import names_in
 from pliant.ir.expr import Const, Expr, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Tensor, compute
+from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.ir.windows import area, is_small
 from pliant.opt.narrowing import Narrowing, placeholders
 
@@ -116,11 +116,15 @@ class Bf16Products(Narrowing):
 
 
 def _viewed(tensor: Tensor) -> Load | None:
-    """What a view, or one with zeros around it, loads; None for anything else."""
-    body = tensor.body if isinstance(tensor, Compute) else None
+    """What a view, or one with zeros around it, loads; None for anything else: what other values
+    choose (a gather, a mask) is converted as it is read, not a whole table for a few rows of it."""
+    if not isinstance(tensor, Compute):
+        return None
+    body = tensor.body
     if isinstance(body, Select) and isinstance(body.b, Const) and body.b.value == 0:
         body = body.a
-    return body if isinstance(body, Load) else None
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    return body if isinstance(body, Load) and loads == [body] else None
 
 
 def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:
