@@ -405,6 +405,8 @@ def indexing() -> list[Case]:
              lambda n: (index(2, n, high=11),)),
         Case("index_select", lambda x, i: (x.index_select(0, i), x[:, i % 3], x[i], x[-i]),
              lambda n: (tensor(n, 3), index(n, high=n)), POSITIVE),
+        Case("gather_by_itself", lambda x: x.gather(0, (x > 0).long() % x.shape[0]),
+             lambda n: (tensor(n, 89),), sizes=POSITIVE),
         Case("gather", lambda x, i: (x.gather(1, i), x.gather(0, i * 0)),
              lambda n: (tensor(n, 4), index(n, 2, high=4)), POSITIVE),
         Case("advanced", lambda x, i: (x[i, i % 3], x[i[:, None], torch.arange(3)]),

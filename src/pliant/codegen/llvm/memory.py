@@ -496,7 +496,9 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None
     would give; no line may be there."""
     _, ahead, _, cache = ask
     if isinstance(ahead, Load):
+        e.ahead = None  # an index may follow from the same buffer: reading that asks for nothing
         offset, stride = offset_of(e, ahead.source, ahead.indices)
+        e.ahead = ask
         if stride != 1:
             return
         far = _address(e, e.place(ahead.source).pointer, offset, buffer.dtype)
