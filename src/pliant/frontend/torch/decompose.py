@@ -5,13 +5,18 @@ aten.cross_entropy_loss  ->  log_softmax, gather, where, mean …
 
 from __future__ import annotations
 
+import copy
 import functools
+import operator
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Node
+
+_SPLIT: Final = torch.ops.aten.tensor_split.sections
 
 
 def can_decompose(op: Any) -> bool:
@@ -32,11 +37,49 @@ def decomposed(
         return None
     chosen = {op: f for op, f in table.items() if op in refused or str(op) not in known}
     try:
-        wider = program.run_decompositions(chosen)
+        wider = run_decompositions(program, chosen)
     except Exception:  # some decompositions do not go with others: torch raises many kinds
         return None
     effects = any(s.kind is InputKind.TOKEN for s in wider.graph_signature.input_specs)
     return None if effects else wider
+
+
+def run_decompositions(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    """Torch's, but parts of about equal sizes stay so at every size.
+
+    Torch writes `tensor_split` as slices, whatever the table, and which parts are longer by one as
+    it is for the example.
+    """
+    if any(node.target is _SPLIT for node in program.graph.nodes):
+        graph = copy.deepcopy(program.graph)
+        for node in graph.nodes:
+            if node.target is _SPLIT:
+                _split_by_sizes(node, *node.args, **node.kwargs)
+        module = GraphModule(program.graph_module, graph)
+        program = program._update(module, program.graph_signature)
+    result: ExportedProgram = program.run_decompositions(table)
+    return result
+
+
+def _split_by_sizes(node: Node, x: Node, sections: int, dim: int = 0) -> None:
+    """`tensor_split(x, 3, d)` -> `split_with_sizes(x, [(n + 2) // 3, (n + 1) // 3, n // 3], d)`."""
+
+    def call(function: Any, value: Any, *args: Any) -> Node:
+        made = node.graph.call_function(function, args)
+        made.meta["val"] = value
+        return made
+
+    n = x.meta["val"].shape[dim]
+    if not isinstance(n, torch.SymInt):
+        return
+    sizes = []
+    with node.graph.inserting_before(node):
+        whole = call(torch.ops.aten.sym_size.int, n, x, dim)
+        for k in reversed(range(sections)):
+            more = call(operator.add, n + k, whole, k)
+            sizes.append(call(operator.floordiv, (n + k) // sections, more, sections))
+    node.target, node.kwargs = torch.ops.aten.split_with_sizes.default, {}
+    node.args = (x, sizes, dim)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.decompose import run_decompositions
 
 _HARMLESS = frozenset({"aten.detach_.default", "aten.requires_grad_.default"})
 
@@ -21,7 +22,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     """A program without mutation that we cannot read. Raises UnsupportedError on changed state."""
     if any(_is_unsafe(g) for g in _graphs(program)):
         try:
-            program = program.run_decompositions({})
+            program = run_decompositions(program, {})
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise UnsupportedError(
