@@ -20,6 +20,7 @@ from pliant.frontend.torch.dims import Forward, Leaf, Request, leaves_of
 from pliant.frontend.torch.examples import example_sizes, grown_sizes, key_of, set_apart
 from pliant.frontend.torch.guards import assumed_equal, tight_symbols
 from pliant.frontend.torch.mutation import functional
+from pliant.frontend.torch.probe import Probe
 from pliant.frontend.torch.trial import Trial
 from pliant.graph.function import Dim
 
@@ -30,7 +31,7 @@ class Exported:
 
     `requests` go with the leaves of the arguments in order. `notes` are findings that the user
     should see: sizes 0 and 1 at which the model behaves differently. `needless` guards of the
-    trace restrict nothing.
+    trace restrict nothing. `probe` found that by running the model beside the program.
     """
 
     program: ExportedProgram
@@ -38,6 +39,13 @@ class Exported:
     requests: tuple[Mapping[int, Request], ...]
     notes: tuple[str, ...] = ()
     needless: frozenset[Any] = frozenset()
+    probe: Probe | None = None
+
+    def written_as(self, program: ExportedProgram) -> Exported:
+        """With the program in other operators: which sizes it is right for is found again, since
+        torch may have written it for sizes like the example's."""
+        other = replace(self, program=program)
+        return other if self.probe is None else _fitted(other, replace(self.probe, program=program))
 
 
 def export_program(
@@ -67,20 +75,27 @@ def export_program(
     trial = Trial(model, args, kwargs, leaves, spec, dims)
     program = _widest(trial)
     stateless = functional(program)  # raises: running the model would change it
-    probe = trial.probe(program)
-    least, needless = {}, frozenset[Any]()
-    if probe_small and probe.possible:
-        least, needless = probe.least(), probe.needless()
-        missed = probe.missed(needless)
-        if missed is not None:
-            raise UnsupportedError(_missed(leaves, missed))
-    requests = tuple(_raised(leaf, least) for leaf in leaves)
+    probe = trial.probe(stateless)
+    names = tuple(forward.names(len(args)))
+    exported = Exported(stateless, names, tuple(leaf.requests for leaf in leaves))
+    if not (probe_small and probe.possible):
+        return exported
+    exported = _fitted(exported, probe)
+    missed = probe.missed(exported.needless)
+    if missed is not None:
+        raise UnsupportedError(_missed(leaves, missed))
+    return exported
+
+
+def _fitted(exported: Exported, probe: Probe) -> Exported:
+    """With the sizes that the probe's program is right for."""
+    least = probe.least()
+    requests = tuple(_raised(leaf, least) for leaf in probe.leaves)
     notes = tuple(
         f"where {name} is below {size} the model takes another path: these sizes are refused"
         for name, size in least.items()
     )
-    names = tuple(forward.names(len(args)))
-    return Exported(stateless, names, requests, notes, needless)
+    return replace(exported, requests=requests, notes=notes, needless=probe.needless(), probe=probe)
 
 
 def _missed(leaves: Sequence[Leaf], sizes: Mapping[str, int]) -> str:

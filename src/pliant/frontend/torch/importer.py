@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -116,7 +116,7 @@ def import_exported(
     if model is None:
         wider = decomposed(exported.program, table, {p.target for p in problems})
         if wider is not None:
-            exported = replace(exported, program=wider)
+            exported = exported.written_as(wider)
             first = problems
             model, left = _attempt(exported, operators, name, dims or {}, table)
             spans = {p.span for p in left}
