@@ -139,6 +139,21 @@ def test_places_stay() -> None:
     check(module, f, 0.05)
 
 
+@pytest.mark.parametrize("asked", [lambda y: y.argmax(1), lambda y: (y > 1).sum(1)])
+def test_what_is_compared_stays(asked: Callable[[Tensor], Tensor]) -> None:
+    """Values that differ in f32 may be the same in bf16; a product wants them so beside."""
+
+    class Asked(nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+            y = x * 3
+            return asked(y), y @ w
+
+    torch.manual_seed(0)
+    args = torch.randn(64, 16, 16), torch.randn(16, 64)
+    f = pliant.compile(Asked(), args, dynamic_shapes=({0: "n"}, None), precision="bf16")
+    assert torch.equal(f(*args)[0], Asked()(*args)[0])
+
+
 def test_subnormal_numbers_and_what_is_none() -> None:
     """Numbers that bf16 has no normal one for may become 0 before they are multiplied."""
     module = nn.Sequential(conv(16, 16, 1), nn.ReLU(), conv(16, 16, 1))

@@ -29,6 +29,9 @@ from pliant.lower.stages import Stage, Stages
 LINEAR: Final = ("sum", "max", "min", "fmax", "fmin")
 """Reductions that err no more than what they read."""
 
+CONDITIONS: Final = ("and", "or", "lt", "le", "eq")
+"""What says which elements a window has."""
+
 MADE: Final = ("contraction", "patches", "reduction", "map")
 """Kinds of kernels that compute in f32 what they store as bf16."""
 
@@ -119,11 +122,15 @@ def _is_place(body: Expr, name: str) -> bool:
 
 
 def _is_linear(body: Reduce, name: str) -> bool:
-    """A window or a mean: a reduction of the value's elements, or of these times something else."""
+    """A window or a mean: a reduction of the value's elements, or of these times something else;
+    only places are compared (the place of a maximum is found by comparing values)."""
     loads = [n for n in own_nodes(body.body) if _reads(n, name)]
     arithmetic = [n for n in own_nodes(body.body) if isinstance(n, Binary)]
     products = [n for n in arithmetic if n.op == "mul"]
-    others = [n for n in arithmetic if n.op not in ("mul", "and", "or", "lt", "le", "eq")]
+    others = [n for n in arithmetic if n.op != "mul" and n.op not in CONDITIONS]
+    asked = [n for n in arithmetic if n.op in CONDITIONS]
+    if any(_reads(x, name) for n in asked for x in own_nodes(n)):
+        return False
     return body.combiner in LINEAR and len(loads) == 1 and len(products) <= 1 and not others
 
 
