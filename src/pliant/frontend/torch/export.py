@@ -80,22 +80,22 @@ def export_program(
     exported = Exported(stateless, names, tuple(leaf.requests for leaf in leaves))
     if not (probe_small and probe.possible):
         return exported
-    exported = _fitted(exported, probe)
-    missed = probe.missed(exported.needless)
-    if missed is not None:
-        raise UnsupportedError(_missed(leaves, missed))
-    return exported
+    return _fitted(exported, probe)
 
 
 def _fitted(exported: Exported, probe: Probe) -> Exported:
-    """With the sizes that the probe's program is right for."""
-    least = probe.least()
+    """With the sizes that the probe's program is right for. Raises UnsupportedError where it is not
+    the model at sizes that nothing excludes."""
+    least, needless = probe.least(), probe.needless()
+    missed = probe.missed(needless)
+    if missed is not None:
+        raise UnsupportedError(_missed(probe.leaves, missed))
     requests = tuple(_raised(leaf, least) for leaf in probe.leaves)
     notes = tuple(
         f"where {name} is below {size} the model takes another path: these sizes are refused"
         for name, size in least.items()
     )
-    return replace(exported, requests=requests, notes=notes, needless=probe.needless(), probe=probe)
+    return replace(exported, requests=requests, notes=notes, needless=needless, probe=probe)
 
 
 def _missed(leaves: Sequence[Leaf], sizes: Mapping[str, int]) -> str:
