@@ -97,7 +97,7 @@ def gather(ctx: Context, x: Value, dim: int, indices: Value, **_: Any) -> Any:
 
 def take_along_dim(ctx: Context, x: Value, indices: Value, dim: int | None = None) -> Any:
     if dim is None:
-        return take(ctx, x, indices)
+        return take(ctx, x, ctx.call("reshape", indices, shape=(math.prod(indices.shape),)))
     axis = axis_of(dim, len(x.shape))
     sizes = [i if a == 1 else a for a, i in zip(x.shape, indices.shape, strict=True)]
     wide = [*sizes[:axis], x.shape[axis], *sizes[axis + 1 :]]

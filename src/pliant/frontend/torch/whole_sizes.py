@@ -10,6 +10,7 @@ computes the same; what none of these rules takes is torch's as before.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -175,6 +176,63 @@ def _interpolate(
     return result
 
 
+def _take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor | None:
+    """A gather of what is expanded to one shape in the other dims."""
+    if not is_symbol(*x.shape, *indices.shape) or x.ndim != indices.ndim:
+        return None
+    if dim is None:
+        return x.reshape(-1).gather(0, indices.reshape(-1))
+    sizes = [
+        m if statically_known_true(n == 1) else n
+        for m, n in zip(x.shape, indices.shape, strict=True)
+    ]
+    wide, places = list(sizes), list(sizes)
+    wide[dim], places[dim] = x.shape[dim], indices.shape[dim]
+    return x.expand(wide).gather(dim, indices.expand(places))
+
+
+def _vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor | None:
+    """Products of ever more of the same."""
+    columns = x.shape[-1] if N is None else N
+    if not is_symbol(*x.shape) or (not is_symbol(columns) and columns < 1):
+        return None
+    wide = x.dtype if x.dtype.is_floating_point else torch.int64
+    first = torch.ones([*x.shape, 1], dtype=wide)
+    factors = x.to(wide).unsqueeze(-1).expand([*x.shape, columns - 1])
+    powers = torch.cat([first, factors], -1).cumprod(-1)
+    return powers if increasing else powers.flip(-1)
+
+
+def _products(*matrices: Any) -> Tensor | None:
+    """One after another: which order is best, sizes say that are not known."""
+    several = list(matrices[0]) if isinstance(matrices[0], list | tuple) else list(matrices)
+    if not is_symbol(*(n for m in several for n in m.shape)):
+        return None
+    result: Tensor = functools.reduce(torch.matmul, several)
+    return result
+
+
+def _cov(
+    x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> Tensor | None:
+    """Products of the rows' distances from their means."""
+    if not is_symbol(*x.shape) or fweights is not None or aweights is not None:
+        return None
+    rows = x.unsqueeze(0) if x.ndim < 2 else x
+    apart = rows - rows.mean(1, keepdim=True)
+    count = torch.sym_max(rows.shape[1] - correction, 0)  # type: ignore[no-untyped-call]
+    result: Tensor = apart @ apart.t() / count
+    return result.reshape([]) if x.ndim < 2 else result
+
+
+def _corrcoef(x: Tensor) -> Tensor | None:
+    found = _cov(x)
+    if found is None or x.ndim < 2:
+        return None if found is None else found / found
+    deviations = found.diagonal().sqrt()
+    return (found / deviations.unsqueeze(1) / deviations).clip(-1, 1)
+
+
 _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     **dict.fromkeys((F.max_pool1d, torch.max_pool1d), _max_pool1d),
     F.avg_pool1d: _whole_pool(1, F.avg_pool1d, _mean),
@@ -188,5 +246,11 @@ _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     torch.kron: _kron,
     F.affine_grid: _affine_grid,
     F.interpolate: _interpolate,
+    **dict.fromkeys((torch.take_along_dim, Tensor.take_along_dim), _take_along_dim),
+    torch.vander: _vander,
+    torch.linalg.vander: functools.partial(_vander, increasing=True),
+    **dict.fromkeys((torch.linalg.multi_dot, torch.chain_matmul), _products),
+    **dict.fromkeys((torch.cov, Tensor.cov), _cov),
+    **dict.fromkeys((torch.corrcoef, Tensor.corrcoef), _corrcoef),
 }
 """By the functions of torch; a rule that is not meant answers None."""
