@@ -175,7 +175,7 @@ def test_parts_of_any_size(sections: int) -> None:
 
 def test_sizes_that_a_decomposition_is_not_for_are_refused() -> None:
     """Torch writes it with a row repeated five times, to which a single row also fits."""
-    fn: Any = lambda x: torch.vander(x[:5], 3)  # noqa: E731
+    fn: Any = lambda x: torch.ops.aten.vander(x[:5], 3)  # noqa: E731
     with pytest.warns(UserWarning, match="below 2"):
         f = pliant.compile(Apply(fn), (torch.randn(12),), dynamic_shapes=(({0: "n"},),))
     for n in (1, 2, 4, 5, 9):

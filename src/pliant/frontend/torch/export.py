@@ -80,16 +80,16 @@ def export_program(
     exported = Exported(stateless, names, tuple(leaf.requests for leaf in leaves))
     if not (probe_small and probe.possible):
         return exported
-    return _fitted(exported, probe)
+    exported = _fitted(exported, probe)
+    missed = probe.missed(exported.needless)
+    if missed is not None:
+        raise UnsupportedError(_missed(leaves, missed))
+    return exported
 
 
 def _fitted(exported: Exported, probe: Probe) -> Exported:
-    """With the sizes that the probe's program is right for. Raises UnsupportedError where it is not
-    the model at sizes that nothing excludes."""
+    """With the sizes that the probe's program is right for."""
     least, needless = probe.least(), probe.needless()
-    missed = probe.missed(needless)
-    if missed is not None:
-        raise UnsupportedError(_missed(probe.leaves, missed))
     requests = tuple(_raised(leaf, least) for leaf in probe.leaves)
     notes = tuple(
         f"where {name} is below {size} the model takes another path: these sizes are refused"
