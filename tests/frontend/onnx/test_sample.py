@@ -98,6 +98,6 @@ def test_determinants(size: int) -> None:
     check(case, by_reference(case), rtol=1e-4, atol=1e-4)
 
 
-def test_determinants_of_matrices_of_one_size() -> None:
+def test_determinants_of_what_is_not_square() -> None:
     with pytest.raises(InvalidModelError, match="matrices must be square, not 3 by 4"):
         import_onnx(one_node("Det", [floats(3, 4)]).model, OPERATORS, input_shapes={"x0": (3, 4)})

@@ -43,7 +43,7 @@ def branch(site: Site, run: RunGraph) -> Items:
     if len(both[0]) != len(both[1]):
         raise InvalidModelError(f"{site.span}: its branches have different numbers of results")
     flag = site.x(0)
-    if len(flag.shape):
+    if flag.shape:
         flag = site.call("reshape", flag, shape=())
     pairs = zip(*both, strict=True)
     return tuple(_taken(site, flag, *p) if k in site.used else None for k, p in enumerate(pairs))

@@ -48,7 +48,8 @@ def equalities(
     cannot be checked.
     """
     seen: set[tuple[Int, Int]] = set()
-    for expr in (e for e in (*assumed_equal(program), *demands(program)) if e not in needless):
+    asked = dict.fromkeys((*assumed_equal(program), *demands(program)))
+    for expr in (e for e in asked if e not in needless):
         try:
             pair = _pair(expr, symbols)
             why = f"the model takes another path unless {_words(expr, symbols)}"

@@ -169,8 +169,6 @@ def _finish(
             leaf = leaf.value
         if isinstance(leaf, Int):
             leaf = ctx.call("size_value", value=leaf)
-        if isinstance(leaf, Lazy):
-            leaf = leaf.get()
         if isinstance(leaf, Value):
             value = ctx.call("identity", leaf) if leaf in given else leaf
             places.append((kind, results.setdefault(value, len(results))))
@@ -394,10 +392,7 @@ def _select(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     results = [_body(state, graph, operands, env) for graph in (then, otherwise)]  # type: ignore[arg-type]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
-    return tuple(
-        ctx.call("where", taken, *(x.get() if isinstance(x, Lazy) else x for x in pair))
-        for pair in zip(*results, strict=True)
-    )
+    return tuple(ctx.call("where", taken, *pair) for pair in zip(*results, strict=True))
 
 
 def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:

@@ -9,8 +9,8 @@
 Whole lines are read, and whole lines written, also past the caches. Lines that are a power of two
 apart share few places in the cache; a line that is used whole at once needs none for long. The next
 column of squares is asked for meanwhile. Stores to so many rows at once wait for their lines long
-before all of them are too many for the caches: from a `PAST`th of that on they go past (Zen 4:
-1,440 to 2,000 rows as long take 0.35 to 0.6 as long).
+before all of them are too many for the caches: they go past from a part of that on (Zen 4: 1,440
+to 2,000 rows as long take 0.35 to 0.6 as long).
 
 Squares of which parts are not in the source (columns of a last panel that are none of its matrix)
 are filled first, in nests of their own.
@@ -35,7 +35,7 @@ from pliant.sym.expr import Int, as_int, var
 
 BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
-PAST: Final = 4
+PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere
 
 
 def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: int) -> Program:
