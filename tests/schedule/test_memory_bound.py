@@ -64,8 +64,8 @@ def test_one_pass_asks_for_rows_to_come() -> None:
         asked = noted(p, PREFETCH)
         x, *_, y = p.function.buffers
         assert [name for name, *_ in asked] == [x.name, y.name][: 1 + outputs]
-        assert all(ahead is maximum(x.strides[0], 1280) for _, ahead, _, _ in asked)
-        assert all(cache == 1 for *_, cache in asked)
+        assert all(ahead is maximum(x.strides[0], 1280) for _, ahead, *_ in asked)
+        assert all(cache == 1 for *_, cache, _ in asked)
     assert not noted(scheduled(Twice()), PREFETCH)
 
 
@@ -75,7 +75,19 @@ def test_long_rows_come_to_the_second_cache() -> None:
         for module in (nn.Softmax(-1), nn.LayerNorm(columns)):
             asked = noted(scheduled(module, columns=columns), PREFETCH)
             assert asked
-            assert all(cache == level for *_, cache in asked)
+            assert all(cache == level for *_, cache, _ in asked)
+
+
+def test_passes_share_what_they_ask_for() -> None:
+    """Where memory is the limit and no pass computes for long: one half each."""
+    p = scheduled(nn.LayerNorm(4096), rows=4096, columns=4096)
+    x = p.function.buffers[0]
+    first, second = noted(p, PREFETCH)
+    assert first == (x.name, maximum(x.strides[0], 1280), "", 2, 2)
+    assert second == (x.name, maximum(x.strides[0], 1280) + x.strides[0] // 2, "", 2, 2)
+    for module, rows in ((nn.LogSoftmax(-1), 4096), (nn.LayerNorm(4096), 16)):
+        shares = [share for *_, share in noted(scheduled(module, rows, 4096), PREFETCH)]
+        assert shares == [1]
 
 
 class Chosen(nn.Module):
@@ -92,7 +104,7 @@ class Chosen(nn.Module):
 def test_rows_that_are_chosen() -> None:
     """Those of so many rows to come as two pages hold; not of a table that is in the cache."""
     p = scheduled(Chosen(1000))
-    ((name, ahead, loop, _),) = set(noted(p, PREFETCH))
+    ((name, ahead, loop, *_),) = set(noted(p, PREFETCH))
     table = next(b for b in p.function.buffers if b.name == name)
     assert ahead is maximum(1, as_int(2048) // maximum(1, table.shape[1]))
     assert p.loop(loop).kind == "parallel"

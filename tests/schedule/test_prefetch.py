@@ -142,7 +142,7 @@ def test_rows_that_are_chosen() -> None:
     plain = rows_ahead(lower_blocks(p.function))
     asked = [dict(s.notes)[PREFETCH] for s in statements(plain.body) if is_vector(s)]
     n, i = var("n"), var("i")
-    for name, load, _, cache in asked:
+    for name, load, _, cache, _ in asked:
         assert (name, load.source.name, cache) == ("x", "x", 1)
         assert {x.indices for x in loads_of(load) if x.source.name == "at"} == {
             (Index(minimum(i + 2, n - 1)),)
@@ -192,3 +192,22 @@ def take(x: f32["r", 32], at: i64["n"], y: f32["n", 16], r: i64, n: i64):
     y = np.full((4, 16), np.nan, np.float32)
     native(p.function, [x, at, y], {"r": 3, "n": 4})
     np.testing.assert_array_equal(y, 2 * x[at, :16] + x[at, 16:])
+
+
+def test_shared() -> None:
+    """All iterations ask for a part of what they read, one piece behind the other."""
+    p = chain().compute_inline("a").compute_inline("b").split("y_j", 64, tail="peel")
+    q = p.prefetch("y_j_0", "x", k + 3, share=2)
+    same(p, q)
+    assert parse_function(to_text(q.function)) == q.function
+    text, _ = kernel_text(q.function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 2
+    text, _ = kernel_text(p.prefetch("y_j_0", "x", k).function, target("x86-64-avx512"))
+    assert text.count("call void @llvm.prefetch") == 4
+    for rows, columns in [(0, 16), (1, 63), (3, 64), (4, 330)]:
+        x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+        y = np.full_like(x, np.nan)
+        native(q.function, [x, y], {"n": rows, "k": columns})
+        np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
+    with pytest.raises(SchedulingError, match="no serial loop share 2"):
+        vectors().prefetch("y_j_1", "x", 64, share=2)

@@ -146,7 +146,11 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "prefetch":
             ahead = draw(st.sampled_from([1, 16, var("n")]))
             of = draw(st.sampled_from(["", "", *loops]))
-            return (loop, draw(st.sampled_from(buffers)), ahead), {"of": of} if of else {}
+            share = draw(st.sampled_from([1, 1, 2]))
+            return (loop, draw(st.sampled_from(buffers)), ahead), {
+                **({"of": of} if of else {}),
+                "share": share,
+            }
         case "stream":
             return (loop, draw(st.sampled_from([0, 1024]))), {}
         case "bind":

@@ -1,7 +1,7 @@
 """What a loop asks for in a later iteration of a loop around it, as an expression of its own.
 
     for i in grid(n):
-        for j in vectorized(16, notes={"prefetch": ("x", 2, "i", 1)}):
+        for j in vectorized(16, notes={"prefetch": ("x", 2, "i", 1, 1)}):
             y[i, j] = x[at[i], j]
 
 asks for `x[at[min(i + 2, n - 1)], j]`. A check of an index is none here: the row may be another
@@ -29,10 +29,10 @@ def _inside(s: Stmt, extents: Mapping[str, Int], sizes: frozenset[str]) -> Stmt:
     if isinstance(s, For):
         s = s.replace(body=_inside(s.body, {**extents, s.var: s.extent}, sizes))
         match dict(s.notes).get(PREFETCH):
-            case (buffer, ahead, loop, cache) if loop:
+            case (buffer, ahead, loop, cache, share) if loop:
                 notes = tuple(n for n in s.notes if n[0] != PREFETCH)
                 later = _later(s, buffer, ahead, loop, extents, sizes)
-                asks = () if later is None else ((PREFETCH, (buffer, later, "", cache)),)
+                asks = () if later is None else ((PREFETCH, (buffer, later, "", cache, share)),)
                 return s.replace(notes=(*notes, *asks))
         return s
     return s.map_children(lambda c: _inside(c, extents, sizes) if isinstance(c, Stmt) else c)

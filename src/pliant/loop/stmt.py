@@ -159,10 +159,11 @@ PAGE: Final = 4096  # bytes whose addresses differ in what chooses the set of a 
 class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
     (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
-    (PREFETCH, (buffer, n, "", cache)) asks for what lies n elements behind what is read of the
-    buffer, in every vector, or by every iteration of a loop that is not vectorized, to come as near
-    as that level of the caches; (PREFETCH, (buffer, n, loop, cache)) for what vectors read n
-    iterations of an outer loop later."""
+    (PREFETCH, (buffer, n, "", cache, share)) asks for what lies n elements behind what is read of
+    the buffer, in every vector, or by every iteration of a loop that is not vectorized (by all of
+    them for the first of `share` parts of it), to come as near as that level of the caches;
+    (PREFETCH, (buffer, n, loop, cache, 1)) for what vectors read n iterations of an outer loop
+    later."""
 
     var: str
     extent: Int

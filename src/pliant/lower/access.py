@@ -23,6 +23,9 @@ Kind = Literal[
 ]
 
 DEAR: Final = 8  # operations from which a value that several read is kept rather than made again
+LONG: Final = frozenset(
+    ["exp", "log", "tanh", "erf", "erfc", "sin", "cos", "pow", "sigmoid", "div", "sqrt", "rsqrt"]
+)
 MANY: Final = 16  # elements of one source for each of a map
 ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
 
@@ -79,22 +82,13 @@ def reads_many(tensor: Compute) -> bool:
 
 def cost_of(x: Expr) -> int:
     """Rough arithmetic per element: how dear it is to compute twice."""
-    dear = {
-        "exp",
-        "log",
-        "tanh",
-        "erf",
-        "erfc",
-        "sin",
-        "cos",
-        "pow",
-        "sigmoid",
-        "div",
-        "sqrt",
-        "rsqrt",
-    }
-    return sum(
-        8 if getattr(n, "op", "") in dear else 1
-        for n in own_nodes(x)
-        if isinstance(n, Binary | Expr)
-    )
+    return sum(8 if _is_long(n) else 1 for n in own_nodes(x) if isinstance(n, Binary | Expr))
+
+
+def takes_long(x: Expr) -> bool:
+    """Whether there is a function in it that takes as long as several plain operations."""
+    return any(_is_long(n) for n in own_nodes(x))
+
+
+def _is_long(n: object) -> bool:
+    return getattr(n, "op", "") in LONG

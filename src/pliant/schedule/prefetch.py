@@ -19,7 +19,7 @@ Steps:
 After:
 
     for i in grid(n):
-        for j in vectorized(16, notes={"prefetch": ("x", size("64"), "", 1)}):
+        for j in vectorized(16, notes={"prefetch": ("x", size("64"), "", 1, 1)}):
             with block("y", S(i, n), S(j, 16)) as (a, b):
                 y[a, b] = x[a, b] * 2.0
 
@@ -34,7 +34,9 @@ With `cache=2` it comes into the second level of the caches: for what would driv
 what is still wanted there.
 
 A loop that is not vectorized asks at the start of each iteration, for the lines of all that its
-first load of the buffer will read in it, from the first to the last.
+first load of the buffer will read in it, from the first to the last. With `share=2` all its
+iterations ask for the first half of that, one piece behind the other: where several passes go over
+what they read, each can ask for its part of what comes next.
 """
 
 from __future__ import annotations
@@ -50,22 +52,35 @@ from pliant.sym.expr import IntLike, as_int
 
 @primitive
 def prefetch(
-    p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "", cache: int = 1
+    p: Program,
+    loop: str,
+    buffer: str,
+    ahead: IntLike,
+    of: str = "",
+    cache: int = 1,
+    share: int = 1,
 ) -> Program:
     """Where the vectors of the loop read the buffer, or only store it, what lies `ahead` so many
     elements further is asked for, or what is read so many iterations of the loop `of` later; of a
-    serial or unrolled loop, what it reads in an iteration. It comes into that level of the
-    caches, 1 or 2, and those behind it."""
-    check_prefetch(p, loop, buffer, ahead, of, cache)
+    serial or unrolled loop, what it reads in an iteration, or the first of `share` equal parts of
+    what all its iterations read. It comes into that level of the caches, 1 or 2, and those behind
+    it."""
+    check_prefetch(p, loop, buffer, ahead, of, cache, share)
     path = p.loop_path("prefetch", loop)
     target = path[-1]
     assert isinstance(target, For)
-    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead), str(of), cache)))
+    notes = (*target.notes, (PREFETCH, (buffer, as_int(ahead), str(of), cache, share)))
     return p.with_body(replace_at(path, target.replace(notes=notes)))
 
 
 def check_prefetch(
-    p: Program, loop: str, buffer: str, ahead: IntLike, of: str = "", cache: int = 1
+    p: Program,
+    loop: str,
+    buffer: str,
+    ahead: IntLike,
+    of: str = "",
+    cache: int = 1,
+    share: int = 1,
 ) -> None:
     """The loop is not shared between threads, asks for nothing yet, and accesses the parameter:
     a vectorized one element after element along the lanes, others in a load. `ahead` is in terms
@@ -79,6 +94,8 @@ def check_prefetch(
         raise SchedulingError("prefetch", place, "it asks for something already")
     if cache not in (1, 2):
         raise SchedulingError("prefetch", place, f"the level of a cache is 1 or 2, not {cache}")
+    if share < 1 or (share > 1 and target.kind != "serial"):
+        raise SchedulingError("prefetch", place, f"iterations of no serial loop share {share}")
     strange = as_int(ahead).names - p.sizes
     if strange:
         reason = f"the distance mentions {', '.join(sorted(strange))}, which are not sizes"

@@ -75,8 +75,9 @@ class _Scope:
     memo: dict[Expr, Val] = field(default_factory=dict)
 
 
-# A buffer, how far ahead it is asked for, or what is, and into which level of the caches.
-Ask = tuple[str, Int | Load, str, int]
+# A buffer, how far ahead it is asked for, or what is, into which level of the caches, and for which
+# part of it.
+Ask = tuple[str, Int | Load, str, int, int]
 
 
 class Emitter:
@@ -348,7 +349,7 @@ class Emitter:
             case "unrolled":
                 for k in range(self.resolve(s.extent).value):
                     with self.bound(s.var, k):
-                        self._iteration(s.body, dict(s.notes).get(PREFETCH))
+                        self._iteration(s.var, s.body, dict(s.notes).get(PREFETCH))
             case "parallel":
                 self._parallel(s)
             case _:
@@ -359,16 +360,15 @@ class Emitter:
         ask = dict(s.notes).get(PREFETCH)
         if extent.is_const and extent.value == 1:
             with self.bound(s.var, 0):
-                self._iteration(s.body, ask)
+                self._iteration(s.var, s.body, ask)
             return
         count = ints.emit_uniform(self, extent)
         self._count_loop("0", count, s.var, s.body, ask)
 
-    def _iteration(self, body: Stmt, ask: Ask | None) -> None:
+    def _iteration(self, name: str, body: Stmt, ask: Ask | None) -> None:
         """A loop's body, once, and first what it asks for."""
         if ask is not None:
-            buffer, ahead, _, cache = ask
-            memory.ask_for(self, body, buffer, ahead, cache)
+            memory.ask_for(self, name, body, ask)
         self.statement(body)
 
     def _count_loop(
@@ -405,7 +405,7 @@ class Emitter:
         self._sizes[name] = i
         self.loops.append(loop)
         with self.scope():
-            self._iteration(body, ask)
+            self._iteration(name, body, ask)
         self.loops.pop()
         del self._sizes[name]
         t.jump(latch)

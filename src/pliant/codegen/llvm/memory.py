@@ -19,7 +19,7 @@ from pliant.ir.node import walk
 from pliant.loop import stmt as loop
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.lower.access import cost_of
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, as_int, var
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Ask, Emitter
@@ -494,7 +494,7 @@ def _stream(
 def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None:
     """Ask for the lines of a vector that lies so many elements behind this one, or that a load
     would give; no line may be there."""
-    _, ahead, _, cache = ask
+    _, ahead, _, cache, _ = ask
     if isinstance(ahead, Load):
         e.ahead = None  # an index may follow from the same buffer: reading that asks for nothing
         offset, stride = offset_of(e, ahead.source, ahead.indices)
@@ -507,10 +507,12 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None
     _ask(e, far, e.lanes * buffer.dtype.bytes, cache, write=e.ahead_to_write)
 
 
-def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load, cache: int) -> None:
+def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
     """Ask for what lies `ahead` elements behind all that the first load of the buffer in `s` reads
     while the loops inside run; where they make it a run of unknown length, for its start. What
-    other values choose only vectors ask for."""
+    other values choose only vectors ask for. Iterations of the loop `name` that share ask for a
+    part of as many elements each, one behind the other."""
+    buffer, ahead, _, cache, share = ask
     nodes = list(walk(s))
     load = next((n for n in nodes if isinstance(n, Load) and n.source.name == buffer), None)
     if load is None or isinstance(ahead, Load):
@@ -524,6 +526,12 @@ def ask_for(e: Emitter, s: loop.Stmt, buffer: str, ahead: Int | Load, cache: int
         return
     span = e.resolve(offset.subs(last) - first)
     size = (span.value + 1) * load.dtype.bytes if span.is_const else 0
+    if share > 1:
+        along = first.linear(name)
+        if along is None:
+            return
+        size = -(-size // share)
+        first = along[1] + along[0] * var(name) // share
     start = ints.emit_uniform(e, first + ahead)
     far = _address(e, e.place(load.source).pointer, start, load.dtype)
     _ask(e, far, max(size // LINE, 1) * LINE, cache, write=False)

@@ -20,7 +20,7 @@ from typing import Final
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
-from pliant.lower.access import DEAR, cost_of
+from pliant.lower.access import DEAR, cost_of, takes_long
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
@@ -67,7 +67,8 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = in_vectors(p, p.innermost(row), lanes, large)
     if not row:
         return p
-    return _next_rows(ask_for_ends(p, row, heads), row, runs, cache=2 if spec.long else 1)
+    p = ask_for_ends(p, row, heads)
+    return _next_rows(p, group, row, runs, cache=2 if spec.long else 1)
 
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
@@ -106,6 +107,12 @@ class RowGroup:
                 own = max(own, level[source] + (source in self.reductions))
             level[name] = own
         return level
+
+    def dear(self, level: int) -> bool:
+        """Whether a pass computes for long with every element."""
+        here = (n for n in self.members if self.level[n] == level)
+        of_elements = (n for n in here if n in self.reductions or self.over_space(n))
+        return any(takes_long(self.members[n].body) for n in of_elements)
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -183,15 +190,15 @@ def _rows(p: Program, group: RowGroup, stores: list[str]) -> tuple[Program, str]
 
 def passes(
     p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int
-) -> tuple[Program, list[str]]:
+) -> tuple[Program, dict[int, str]]:
     """The blocks' loops over the columns of a row, in as few runs as it takes. Gives the loops over
-    whole blocks of columns."""
-    runs: list[str] = []
+    whole blocks of columns, by pass."""
+    runs: dict[int, str] = {}
     for level in sorted(set(group.level.values())):
         here = {n: c for n, c in columns.items() if group.level[n] == level}
         if here:
             p, blocks = _pass(p, group, here, lanes, f"columns_of_pass_{level}")
-            runs.append(blocks)
+            runs[level] = blocks
     return p, runs
 
 
@@ -246,26 +253,47 @@ def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Prog
     return p
 
 
-def _next_rows(p: Program, row: str, passes: Sequence[str], cache: int) -> Program:
-    """The second pass over a buffer asks for the rows that the first will come to next: it has its
-    own in the cache, and memory would rest meanwhile. So for an output that keeps what is read
-    again, whose stores would wait for their lines. Long rows come to the second cache: in the
-    first they would drive out the row itself, and what else is as long (Zen 4: softmax of rows of
-    16 KB takes 0.8 as long)."""
-    read: set[str] = set()
-    asked: set[str] = set()
-    for blocks in passes:
+def _next_rows(
+    p: Program, group: RowGroup, row: str, passes: Mapping[int, str], cache: int
+) -> Program:
+    """The passes over a buffer after the first ask for the rows that the first will come to next:
+    they have their own in the cache, and memory would rest meanwhile. So for an output that keeps
+    what is read again, whose stores would wait for their lines. Long rows come to the second
+    cache: in the first they would drive out the row itself, and what else is as long (Zen 4:
+    softmax of rows of 16 KB takes 0.8 as long)."""
+    seen: set[str] = set()
+    again: dict[str, tuple[LoopRef, Int]] = {}  # in the second pass; how far apart rows are
+    passes_of: dict[str, list[int]] = {}
+    for level, blocks in passes.items():
         here: set[str] = set()
         for loop in p.innermost(blocks):
             for a in accesses(p.loop(loop), p.invoked):
-                name = a.buffer.name
+                name, along = a.buffer.name, read_apart(a, row)
                 here.add(name)
-                along = read_apart(a, row)
-                if name not in read or name in asked or along is None:
-                    continue
-                ahead = maximum(along, AHEAD // a.buffer.dtype.bytes)
-                with suppress(SchedulingError):
-                    p = p.prefetch(loop, name, ahead, cache=cache)
-                    asked.add(name)
-        read |= here
+                if name in seen and along is not None:
+                    again.setdefault(name, (loop, along))
+                    passes_of.setdefault(name, []).append(level)
+        seen |= here
+    for name, (loop, along) in again.items():
+        bytes_each = next(b.dtype.bytes for b in p.function.buffers if b.name == name)
+        ahead = maximum(along, AHEAD // bytes_each)
+        later = list(dict.fromkeys(passes_of[name]))
+        share = group.spec.large and len(later) > 1 and not any(map(group.dear, later))
+        with suppress(SchedulingError):  # a loop asks for one thing
+            if share:
+                p = _shared(p, name, [passes[level] for level in later], along, ahead, cache)
+            else:
+                p = p.prefetch(loop, name, ahead, cache=cache)
+    return p
+
+
+def _shared(
+    p: Program, name: str, passes: Sequence[str], along: Int, ahead: Int, cache: int
+) -> Program:
+    """Each of these passes asks for a part of the row, where memory is the limit: none takes as
+    long as a row takes to come (Zen 4: layer norm of rows of 16 KB takes 0.87 as long). From the
+    last level it would come in time, and asking twice costs more."""
+    for k, blocks in enumerate(passes):
+        part = ahead + k * (along // len(passes))
+        p = p.prefetch(blocks, name, part, cache=cache, share=len(passes))
     return p
