@@ -6,9 +6,11 @@ from typing import Final
 
 from pliant.frontend.torch.context import Lowering, Table
 from pliant.frontend.torch.lower_assemble import ASSEMBLE
+from pliant.frontend.torch.lower_complex import COMPLEX
 from pliant.frontend.torch.lower_conv import CONV
 from pliant.frontend.torch.lower_create import CREATE
 from pliant.frontend.torch.lower_elementwise import ELEMENTWISE
+from pliant.frontend.torch.lower_fft import FFT
 from pliant.frontend.torch.lower_index import INDEX
 from pliant.frontend.torch.lower_linalg import LINALG
 from pliant.frontend.torch.lower_matmul import MATMUL
@@ -33,6 +35,9 @@ def join(*families: Table) -> dict[str, Lowering]:
     return table
 
 
+WITH_PARTS: Final[Table] = join(COMPLEX, FFT)
+"""Rules that know complex operands and results; others are of real numbers."""
+
 ATEN: Final[Table] = join(
     ELEMENTWISE,
     SHAPE,
@@ -49,4 +54,5 @@ ATEN: Final[Table] = join(
     SPECIAL,
     ASSEMBLE,
     LINALG,
+    WITH_PARTS,
 )

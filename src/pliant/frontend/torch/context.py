@@ -12,7 +12,7 @@ from torch.fx import Node
 from pliant.base.dtypes import DType, boolean, f64, i64
 from pliant.base.errors import UnsupportedError
 from pliant.base.spans import Span
-from pliant.frontend.torch.promote import common_type, from_torch
+from pliant.frontend.torch.promote import common_type, from_torch, part_of
 from pliant.frontend.torch.symbols import SizeFloat, SizeFunction, SizeNumber, Symbols
 from pliant.graph.builder import Builder
 from pliant.graph.function import Value
@@ -44,8 +44,8 @@ class Context:
         return value if index is None else value[index]
 
     def out_dtype(self) -> DType:
-        """Element type of the (one) result."""
-        return from_torch(self.meta().dtype)
+        """Element type of the (one) result; of either part, where it is complex."""
+        return from_torch(part_of(self.meta().dtype))
 
     def out_shape(self) -> tuple[Int, ...]:
         """Shape of the (one) result."""

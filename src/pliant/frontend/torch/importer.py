@@ -16,7 +16,8 @@ from torch.utils import _pytree as pytree
 
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
-from pliant.frontend.torch.aten import ATEN
+from pliant.frontend.torch.aten import ATEN, WITH_PARTS
+from pliant.frontend.torch.complex_parts import Parts, is_complex
 from pliant.frontend.torch.constants import Constants
 from pliant.frontend.torch.context import Context, Table
 from pliant.frontend.torch.decompose import can_decompose, decomposed
@@ -24,6 +25,7 @@ from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
 from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
 from pliant.frontend.torch.lazy import Lazy
+from pliant.frontend.torch.lower_complex import of_complex
 from pliant.frontend.torch.mutation import functional_name, is_mutating
 from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers
@@ -164,6 +166,8 @@ def _finish(
     results: dict[Value, int] = {}
     places: list[tuple[str, Any]] = []
     for leaf in leaves:
+        if isinstance(leaf, Parts):
+            raise UnsupportedError("a result is complex; return torch.view_as_real of it")
         kind = "size" if isinstance(leaf, Int) else "leaf"
         if isinstance(leaf, Int) and leaf.is_const:
             leaf = leaf.value
@@ -230,6 +234,11 @@ def _inputs(
             continue
         spec, value = specs[node.name], node.meta.get("val")
         if spec.kind is InputKind.USER_INPUT:
+            if is_complex(value):
+                raise UnsupportedError(
+                    f"the argument {node.name!r}: tensors of {value.dtype} are not supported "
+                    "there; take torch.view_as_real of it"
+                )
             if isinstance(value, torch.Tensor):
                 env[node] = builder.param(
                     node.name, from_torch(value.dtype), naming.shapes[node.name]
@@ -238,11 +247,20 @@ def _inputs(
             else:
                 env[node] = value
         elif node.users:
-            env[node] = builder.weight(spec.target or node.name, _stored(program, spec))
+            env[node] = _weight(state.ctx, spec.target or node.name, _stored(program, spec))
     return env, names
 
 
-def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
+def _weight(ctx: Context, name: str, tensor: torch.Tensor) -> Any:
+    """A value for a tensor, or one for each part of it."""
+    if tensor.is_complex():
+        parts = torch.view_as_real(tensor.detach().resolve_conj())
+        each = (ctx.builder.weight(f"{name}.{k}", to_array(parts[..., k])) for k in range(2))
+        return Parts(*each)
+    return ctx.builder.weight(name, to_array(tensor))
+
+
+def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor:
     if spec.kind is InputKind.TOKEN:
         raise UnsupportedError(
             "the program has operators with effects, which run_decompositions() made of checks; "
@@ -259,7 +277,7 @@ def _stored(program: ExportedProgram, spec: Any) -> np.ndarray:
             f"the weight {spec.target!r} has no values (it is on the meta device): load the "
             "model's weights first"
         )
-    return to_array(tensor)
+    return tensor
 
 
 # ---- the walk
@@ -323,10 +341,12 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
         return None
     lowering = state.table.get(functional_name(node.target) if is_mutating(node) else name)
     lowering = lowering or state.table.get(name)  # some operators are in-place ones only
-    if lowering is None:
-        raise UnsupportedError(_NO_RULE)
     args = [_resolve(state, a, env) for a in node.args]
     kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
+    if name not in WITH_PARTS:
+        lowering = of_complex(name, lowering, args, kwargs, node.meta.get("val"))
+    if lowering is None:
+        raise UnsupportedError(_NO_RULE)
     result = lowering(state.ctx, *args, **kwargs)
     _check(result, node.meta.get("val"))
     state.numbers.note(node, args, kwargs, result)
@@ -348,9 +368,7 @@ def _is_small_table(value: Any) -> bool:
 
 def _constant(state: _State, node: Node) -> Any:
     """What torch makes of weights and numbers, as weights."""
-    found = pytree.tree_map(
-        lambda x: state.ctx.builder.weight(node.name, to_array(x)), state.constants.value(node)
-    )
+    found = pytree.tree_map(lambda x: _weight(state.ctx, node.name, x), state.constants.value(node))
     result = tuple(found) if isinstance(found, tuple | list) else found
     state.numbers.note_sizes(result, node.meta.get("val"))
     return result
@@ -433,6 +451,10 @@ def _check(result: Any, expected: Any) -> None:
     if isinstance(result, tuple | list) and isinstance(expected, tuple | list):
         for r, e in zip(result, expected, strict=True):
             _check(r, e)
+        return
+    if isinstance(result, Parts) and is_complex(expected):
+        _check(result.re, expected.real)
+        _check(result.im, expected.imag)
         return
     if not isinstance(result, Value) or not isinstance(expected, torch.Tensor):
         return

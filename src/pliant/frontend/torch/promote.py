@@ -37,6 +37,11 @@ _PAIRS: Final = (
     (torch.uint64, u64), (torch.uint32, u32), (torch.uint16, u16), (torch.uint8, u8),
     (torch.bool, boolean),
 )  # fmt: skip
+_PARTS: Final = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
 FROM_TORCH: Final[dict[torch.dtype, DType]] = dict(_PAIRS)
 TO_TORCH: Final[dict[DType, torch.dtype]] = {b: a for a, b in _PAIRS}
 
@@ -47,6 +52,11 @@ def from_torch(dtype: torch.dtype) -> DType:
     if found is None:
         raise UnsupportedError(f"tensors of {dtype} are not supported")
     return found
+
+
+def part_of(dtype: torch.dtype) -> torch.dtype:
+    """The type of the parts of complex numbers; another type itself."""
+    return _PARTS.get(dtype, dtype)
 
 
 def default_float() -> DType:

@@ -233,6 +233,18 @@ def _corrcoef(x: Tensor) -> Tensor | None:
     return (found / deviations.unsqueeze(1) / deviations).clip(-1, 1)
 
 
+def _complex_mean(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor | None:
+    """A sum over a size: torch divides by a plain number."""
+    if not x.is_complex() or not is_symbol(*x.shape) or dtype is not None:
+        return None
+    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    count = math.prod(x.shape[d] for d in dims)
+    total = x.sum() if dim is None else x.sum(dim, keepdim)
+    return total / count
+
+
 _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     **dict.fromkeys((F.max_pool1d, torch.max_pool1d), _max_pool1d),
     F.avg_pool1d: _whole_pool(1, F.avg_pool1d, _mean),
@@ -251,6 +263,7 @@ _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     torch.linalg.vander: functools.partial(_vander, increasing=True),
     **dict.fromkeys((torch.linalg.multi_dot, torch.chain_matmul), _products),
     **dict.fromkeys((torch.cov, Tensor.cov), _cov),
+    **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
     **dict.fromkeys((torch.corrcoef, Tensor.corrcoef), _corrcoef),
 }
 """By the functions of torch; a rule that is not meant answers None."""
