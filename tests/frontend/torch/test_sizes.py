@@ -125,6 +125,21 @@ def test_a_trace_that_is_not_the_model_is_refused() -> None:
         pliant.compile(Counts(), (torch.ones(3),), dynamic_shapes=({0: "n"},))
 
 
+def test_sizes_at_which_only_the_graph_fails_are_refused_by_a_call() -> None:
+    """A trace has as many parts as the example's: it is right where there are so many."""
+
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat(x[:4].chunk(2)[::-1]) + torch.stack(x[:3].unbind()).sum()
+
+    f = pliant.compile(Apply(parts), (torch.randn(5, 4),), dynamic_shapes=(({0: "n"},),))
+    for n in (4, 5, 9):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(f(x), parts(x))
+    for n in (0, 1, 2, 3):
+        with pytest.raises(ShapeError):
+            f(torch.randn(n, 4))
+
+
 class Traced(torch.nn.Module):
     """Something else while it is traced."""
 

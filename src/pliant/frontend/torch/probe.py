@@ -29,6 +29,8 @@ from pliant.frontend.torch.guards import assumed_equal, demands, limits
 _SAMPLES = 2
 """At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
 
+_WRONG = ("differs", "fails")
+
 _ABOVE = 8
 """So many sizes above the example's are tried first where a trace is to assume less."""
 
@@ -56,9 +58,9 @@ class Probe:
             names = [k for k, dim in known.items() if dim.min <= size]
             # Where all are 0 nothing is left to differ, and one that is 0 costs little to run.
             together = size > 0 and bool(names)
-            if together and self.verdict(dict.fromkeys(names, size)) != "differs":
+            if together and self.verdict(dict.fromkeys(names, size)) not in _WRONG:
                 continue
-            wrong = [n for n in names if self.verdict({n: size}) == "differs"]
+            wrong = [n for n in names if self.verdict({n: size}) in _WRONG]
             if together and not wrong:
                 wrong = self._together(names, size)
             found |= dict.fromkeys(wrong, size + 1)
@@ -69,14 +71,16 @@ class Probe:
         rest = list(names)
         for name in names:
             fewer = [n for n in rest if n != name]
-            if fewer and self.verdict(dict.fromkeys(fewer, size)) == "differs":
+            if fewer and self.verdict(dict.fromkeys(fewer, size)) in _WRONG:
                 rest = fewer
         return rest[-1:]
 
     def missed(self, needless: Collection[Any]) -> dict[str, int] | None:
         """Sizes of which all holds that the trace assumed, and where the graph is wrong all the
         same: the model keeps something that it computed for the sizes of another call, or does
-        something else while it is traced (then these are none). Few elements are tried first."""
+        something else while it is traced (then these are none). Few elements are tried first. Where
+        the graph fails a call is refused: that is wrong only if it fails at all of these sizes."""
+        failed: dict[str, int] | None = None
         known = {k: dim for k, (dim, _) in groups(self.leaves).items()}
         keys, now = self._symbols()
         asked = {*assumed_equal(self.program), *demands(self.program), *limits(self.program)}
@@ -94,7 +98,9 @@ class Probe:
                 return None
             if verdict == "differs":
                 return self._explained(other)
-        return None
+            if verdict == "fails":
+                failed = failed or other
+        return None if failed is None else self._explained(failed)
 
     def _explained(self, other: dict[str, int]) -> dict[str, int] | None:
         """Why the graph is wrong at these sizes: where it is right at the example's, by them; else
@@ -189,7 +195,8 @@ class Probe:
         return len(first) == len(second) and all(map(_is_close, first, second))
 
     def verdict(self, sizes: Mapping[str, int]) -> str:
-        """How graph and model compare there: "agrees", "differs", or the model "refuses" it."""
+        """How graph and model compare there: "agrees", "differs", the graph "fails", or the model
+        "refuses" it."""
         wanted = {**example_sizes(self.leaves), **sizes}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -203,7 +210,7 @@ class Probe:
             try:
                 found = run_graph(self.program, inputs)
             except Exception:  # as above: torch's operators raise many kinds
-                return "differs"
+                return "fails"
         same = len(found) == len(expected) and all(map(_is_close, found, expected))
         return "agrees" if same else "differs"
 
