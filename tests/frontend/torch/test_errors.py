@@ -81,3 +81,17 @@ def test_weights_of_other_layouts() -> None:
         pliant.compile(Sparse(), (X,))
     with pytest.raises(UnsupportedError, match=r"torch\.complex64 are not supported"):
         pliant.compile(nn.Identity(), (X.to(torch.complex64),))
+
+
+def test_sizes_that_values_decide() -> None:
+    """The error is about the model, whatever the rule for the operator makes of such a size."""
+
+    class Some(torch.nn.Module):
+        def forward(self, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+            n = int(counts.sum().item())
+            torch._check(n >= 1)
+            torch._check(n <= 4)
+            return torch.as_strided(x, (n, 3), (3, 1)).sum()
+
+    with pytest.raises(UnsupportedError, match=r"aten\.as_strided.* depends on the values"):
+        pliant.compile(Some(), (torch.randn(5, 3), torch.tensor([1, 2])))

@@ -347,12 +347,29 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
         lowering = of_complex(name, lowering, args, kwargs, node.meta.get("val"))
     if lowering is None:
         raise UnsupportedError(_NO_RULE)
-    result = lowering(state.ctx, *args, **kwargs)
+    try:
+        result = lowering(state.ctx, *args, **kwargs)
+    except TypeError as error:
+        if _has_computed_size(node, args):
+            raise UnsupportedError(
+                "a size depends on the values of a tensor; make it depend on shapes only"
+            ) from error
+        raise
     _check(result, node.meta.get("val"))
     state.numbers.note(node, args, kwargs, result)
     if is_mutating(node) and isinstance(node.args[0], Node):
         env[node.args[0]] = result
     return result
+
+
+def _has_computed_size(node: Node, args: Sequence[Any]) -> bool:
+    """Whether an argument that is to be an integer is an element of a tensor."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    kinds = (str(a.type) for a in node.target._schema.arguments)
+    given = zip(kinds, args, strict=False)
+    whole = (x for kind, x in given if "int" in kind.lower() and "Tensor" not in kind)
+    return any(isinstance(v, Value) for x in whole for v in (x if isinstance(x, list) else [x]))
 
 
 def _is_small_table(value: Any) -> bool:
