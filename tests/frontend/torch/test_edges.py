@@ -21,6 +21,22 @@ CLUTTER = torch.tensor([0, 1, NAN, INF, -INF])[
 ]
 BYTES = torch.tensor([[0, 3], [1, 2]], dtype=torch.uint8)
 CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "softmax of nothing": (lambda x: torch.ops.aten._safe_softmax(x, 1), (
+        torch.tensor([[-INF, -INF], [1.0, -INF], [NAN, 0.0]]),
+    )),
+    "no dims squeezed": (lambda x: x.squeeze(()), (torch.ones(1, 1),)),
+    "angles between numbers, and rows": (
+        lambda x: (
+            F.cosine_similarity(x[1], x[2], dim=0),
+            F.cosine_similarity(x[:2], x.reshape(4, 2), dim=-1),
+        ),
+        (torch.arange(8.0),),
+    ),
+    "scattered into a row for each": (
+        lambda x, y: torch.masked_scatter(x[0], y > 0, y),
+        (torch.ones(2, 5), torch.randn(3, 5)),
+    ),
+    "rows of two": (lambda x: F.layer_norm(x, (2,), x[0], x[0]), (torch.tensor([[1.0, 3.0]]),)),
     "threshold of NaN": (lambda x: F.threshold(x, 0.1, -3.0), (ODD,)),
     "hardshrink of NaN": (lambda x: F.hardshrink(x), (ODD,)),
     "softshrink of NaN": (lambda x: F.softshrink(x), (ODD,)),
@@ -239,6 +255,14 @@ def test_a_slice_of_one_is_squeezed() -> None:
     for n in (2, 3, 9):
         x = torch.randn(4, n, 3)
         assert_same(f(x), fn(x))
+
+
+def test_a_change_that_torch_tells_of_late_is_refused() -> None:
+    """Running statistics of an operator that it has to decompose first."""
+    args = (torch.randn(2, 3), *(torch.rand(3) for _ in range(4)))
+    norm = Apply(lambda *x: torch.native_batch_norm(*x, True, 0.1, 1e-5)[0])
+    with pytest.raises(UnsupportedError, match="the model changes its state"):
+        pliant.compile(norm, args)
 
 
 def test_a_mutation_that_torch_cannot_rewrite_is_refused() -> None:

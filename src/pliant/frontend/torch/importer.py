@@ -26,7 +26,7 @@ from pliant.frontend.torch.export import Exported, export_program
 from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
 from pliant.frontend.torch.lazy import Lazy
 from pliant.frontend.torch.lower_complex import of_complex
-from pliant.frontend.torch.mutation import functional_name, is_mutating
+from pliant.frontend.torch.mutation import functional_name, is_mutating, refuse_changes
 from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers
 from pliant.frontend.torch.places import span_of
@@ -118,6 +118,7 @@ def import_exported(
     if model is None:
         wider = decomposed(exported.program, table, {p.target for p in problems})
         if wider is not None:
+            refuse_changes(wider)  # which torch says of some operators only now
             exported = exported.written_as(wider)
             first = problems
             model, left = _attempt(exported, operators, name, dims or {}, table)

@@ -12,7 +12,7 @@ from pliant.base.dtypes import DType, boolean, i64
 from pliant.frontend.torch.as_vectors import all_as_vectors
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, constant
 from pliant.frontend.torch.in_f32 import all_in_f32, in_f32
-from pliant.frontend.torch.lower_shape import slice_axis
+from pliant.frontend.torch.lower_shape import expand, slice_axis
 from pliant.frontend.torch.promote import common_type
 from pliant.graph.function import Value
 from pliant.sym.expr import Int
@@ -194,7 +194,7 @@ def _index_along(
 
 def masked_scatter(ctx: Context, x: Value, mask: Value, source: Value) -> Any:
     """Where the mask holds, the elements of `source` in order."""
-    mask = ctx.call("expand", mask, shape=x.shape) if mask.shape != x.shape else mask
+    mask, x = (expand(ctx, v, ctx.out_shape()) for v in (mask, x))
     taken = ctx.cast(ctx.call("reshape", mask, shape=(_count(x),)), i64)
     place = ctx.call("cumsum", taken, axis=0, exclusive=True, reverse=False)
     place = ctx.call("min", place, ctx.tensor(_count(source) - 1, i64))  # past the last True

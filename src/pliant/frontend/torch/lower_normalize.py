@@ -8,7 +8,9 @@ from typing import Any, Final
 import torch
 
 from pliant.base.dtypes import DType, f32
-from pliant.frontend.torch.context import Context, Table
+from pliant.frontend.torch.as_vectors import as_vectors
+from pliant.frontend.torch.context import Context, Table, axis_of
+from pliant.frontend.torch.lower_shape import expand
 from pliant.frontend.torch.promote import TO_TORCH, common_type
 from pliant.graph.function import Value
 
@@ -97,7 +99,9 @@ def instance_norm(
 
 def cosine_similarity(ctx: Context, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Any:
     a, b = ctx.promoted(a, b)
-    axes = (dim % len(a.shape),)
+    shape = ctx.call("mul", a, b).shape
+    a, b = expand(ctx, a, shape), expand(ctx, b, shape)
+    axes = (axis_of(dim, len(shape)),)
     unit = []
     for v in (a, b):
         size = ctx.call("norm", v, p=2, axes=axes, keepdims=True)
@@ -114,5 +118,5 @@ NORMALIZE: Final[Table] = {
     "aten.group_norm.default": group_norm,
     "aten.native_group_norm.default": native_group_norm,
     "aten.instance_norm.default": instance_norm,
-    "aten.cosine_similarity.default": cosine_similarity,
+    "aten.cosine_similarity.default": as_vectors(cosine_similarity),
 }

@@ -244,6 +244,15 @@ def softmax(op: str) -> Lowering:
     return lower
 
 
+def safe_softmax(ctx: Context, x: Value, dim: int, dtype: Any = None) -> Any:
+    """Zeros where all is masked by minus infinity."""
+    y = softmax("softmax")(ctx, x, dim, dtype)
+    axis = axis_of(dim, len(x.shape))
+    most = ctx.call("max", x, axes=(axis,), keepdims=True)
+    none = ctx.call("eq", most, ctx.scalar(-math.inf, x.dtype))
+    return ctx.call("where", none, ctx.scalar(0, y.dtype), y)
+
+
 def raw_softmax(op: str) -> Lowering:
     """`_softmax(x, dim, half_to_float)`."""
 
@@ -291,7 +300,7 @@ _ALONG: Final[Table] = {
     "aten.softmax.int": softmax("softmax"),
     "aten.log_softmax.int": softmax("log_softmax"),
     "aten._softmax.default": raw_softmax("softmax"),
-    "aten._safe_softmax.default": softmax("softmax"),
+    "aten._safe_softmax.default": safe_softmax,
     "aten._log_softmax.default": raw_softmax("log_softmax"),
 }
 

@@ -205,7 +205,8 @@ def unsqueeze(ctx: Context, x: Value, dim: int) -> Any:
 
 def squeeze(ctx: Context, x: Value, dims: Any = None) -> Any:
     """Dims of size 1 only; a symbolic one stays (it is not 1 in general)."""
-    axes = tuple(k for k in axes_of(dims, len(x.shape)) if x.shape[k] == 1)
+    given = () if isinstance(dims, list | tuple) and not dims else axes_of(dims, len(x.shape))
+    axes = tuple(k for k in given if x.shape[k] == 1)
     if len(ctx.out_shape()) < len(x.shape) - len(axes):  # torch knows of more, by a guard
         return ctx.call("reshape", x, shape=ctx.out_shape())
     return ctx.call("squeeze", x, axes=axes) if axes else x

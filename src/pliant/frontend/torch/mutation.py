@@ -28,6 +28,12 @@ def functional(program: ExportedProgram) -> ExportedProgram:
             raise UnsupportedError(
                 f"an in-place operator that torch itself cannot rewrite ({first}); write it without"
             ) from error
+    refuse_changes(program)
+    return program
+
+
+def refuse_changes(program: ExportedProgram) -> None:
+    """Raises UnsupportedError where the program changes state, or its inputs."""
     signature = program.graph_signature
     changed = [
         *getattr(signature, "buffers_to_mutate", {}).values(),
@@ -39,7 +45,6 @@ def functional(program: ExportedProgram) -> ExportedProgram:
             "the model changes its state: " + ", ".join(map(str, changed)) + ". Return the new "
             "values as outputs and pass them in as inputs; or call model.eval() before exporting"
         )
-    return program
 
 
 def is_mutating(node: Node) -> bool:

@@ -274,9 +274,11 @@ def _next_rows(
                     again.setdefault(name, (loop, along))
                     passes_of.setdefault(name, []).append(level)
         seen |= here
+    each = {b.name: b.dtype.bytes for b in p.function.buffers}
     for name, (loop, along) in again.items():
-        bytes_each = next(b.dtype.bytes for b in p.function.buffers if b.name == name)
-        ahead = maximum(along, AHEAD // bytes_each)
+        if name not in each:  # memory of a row's own
+            continue
+        ahead = maximum(along, AHEAD // each[name])
         later = list(dict.fromkeys(passes_of[name]))
         share = group.spec.large and len(later) > 1 and not any(map(group.dear, later))
         with suppress(SchedulingError):  # a loop asks for one thing
