@@ -5,8 +5,7 @@
 
 Each sample is a model of one operator whose tensors are inputs. With `--symbolic` dims are named by
 their sizes, and what was compiled is called at other sizes too; inputs other than floats are few
-small numbers then. What torch itself refuses there does not count, nor do complex and sparse
-results. Standard output is a table of what is not right; exit code 4 where a result is wrong, or
+small numbers then. What torch itself refuses there does not count, nor do sparse results. Standard output is a table of what is not right; exit code 4 where a result is wrong, or
 anything but a `PliantError` comes.
 """
 
@@ -57,7 +56,7 @@ class Operator(nn.Module):
         for k, x in zip(self._at, tensors, strict=True):
             leaves[k] = x
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        return self._op(*args, **kwargs)
+        return pytree.tree_map(_real, self._op(*args, **kwargs))
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,14 @@ def samples(op: Any, dtype: torch.dtype, most: int) -> Iterator[Operator]:
 
 
 def _is_plain(x: Any) -> bool:
-    return not isinstance(x, torch.Tensor) or (x.layout is torch.strided and not x.is_complex())
+    return not isinstance(x, torch.Tensor) or x.layout is torch.strided
+
+
+def _real(x: Any) -> Any:
+    """Complex results as pairs, which a model may have."""
+    if isinstance(x, torch.Tensor) and x.is_complex():
+        return torch.view_as_real(x.resolve_conj())
+    return x
 
 
 def computed(module: nn.Module, inputs: Inputs) -> Any:

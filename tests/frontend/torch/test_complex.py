@@ -79,6 +79,8 @@ CASES: dict[str, Any] = {
     "rfft2 and back": lambda x: torch.fft.irfft2(torch.fft.rfft2(x, norm="ortho"), norm="ortho"),
     "odd lengths": lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=1), n=x.shape[1], dim=1),
     "irfft": lambda x: torch.cat([torch.fft.irfft(c(x), n=n) for n in (None, 3, 11)], 2),
+    "symmetric": lambda x: torch.fft.hfft2(c(x), dim=(1, 2), norm="ortho") + torch.fft.hfft(c(x)),
+    "to symmetric": lambda x: r(torch.fft.ihfft2(x, norm="forward") + torch.fft.ihfft(x)),
     "shifts": lambda x: torch.fft.fftshift(x, dim=1) + torch.fft.ifftshift(x, dim=(1,)),
     "shifts of numbers": lambda x: torch.fft.ifftshift(torch.fft.fft2(x)).abs(),
     "stft": lambda x: _spectrum(x, center=False).abs(),
@@ -159,5 +161,7 @@ def test_refused() -> None:
         pliant.compile(Apply(c), (x,))
     with pytest.raises(UnsupportedError, match=r"argument 'input': .*; take torch\.view_as_real"):
         pliant.compile(torch.nn.Identity(), (torch.zeros(2, dtype=torch.cfloat),))
+    with pytest.raises(UnsupportedError, match=r"sinh.*no import rule for it with complex"):
+        pliant.compile(Apply(lambda x: torch.fft.irfft(torch.fft.fft(x).sinh() * 2)), (x,))
     with pytest.raises(UnsupportedError, match=r"sinh.*no import rule for it with complex"):
         pliant.compile(Apply(lambda x: r(c(x).sinh())), (x,))

@@ -125,6 +125,24 @@ def test_a_trace_that_is_not_the_model_is_refused() -> None:
         pliant.compile(Counts(), (torch.ones(3),), dynamic_shapes=({0: "n"},))
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_as_many_parts_as_the_example_has(size: int) -> None:
+    """Also where one of them is of one element, which tracing would take for a constant."""
+
+    def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(p * p.shape[0] for p in x.split(size))
+
+    f = pliant.compile(Apply(parts), (torch.randn(9, 3),), dynamic_shapes=(({0: "n"},),))
+    for n in range(8, 11):
+        x = torch.randn(n, 3)
+        if -(-n // size) == -(-9 // size):
+            for found, expected in zip(f(x), parts(x), strict=True):
+                assert torch.equal(found, expected)
+        else:
+            with pytest.raises(ShapeError):
+                f(x)
+
+
 def test_sizes_at_which_only_the_graph_fails_are_refused_by_a_call() -> None:
     """A trace has as many parts as the example's: it is right where there are so many."""
 

@@ -17,7 +17,7 @@ from torch.utils._sympy.functions import Mod, PythonMod
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.select import not_a_model
 from pliant.frontend.torch.dims import Forward, Leaf, Request, leaves_of
-from pliant.frontend.torch.examples import example_sizes, grown_sizes, key_of, set_apart
+from pliant.frontend.torch.examples import example_sizes, groups, grown_sizes, key_of, set_apart
 from pliant.frontend.torch.guards import assumed_equal, tight_symbols
 from pliant.frontend.torch.mutation import functional
 from pliant.frontend.torch.probe import Probe
@@ -175,11 +175,16 @@ def _widest(trial: Trial) -> ExportedProgram:
         if probe.possible and probe.verdict({}) == "differs":  # the example takes another path
             begun = None
     program, sizes = begun, sizes if begun is None else apart
+    smaller = sizes
     failure: InvalidModelError | None = None
     for growth in range(_GROWTHS):
         try:
             if growth or begun is None:
-                program = trial.trace(sizes)
+                traced = trial.trace(sizes)
+                if growth and not _takes_example(trial, traced):
+                    program, sizes = _nearer(trial, smaller, sizes) or (program or traced, smaller)
+                    break
+                program = traced
             assert program is not None
             grown = grown_sizes(trial.leaves, sizes, _tight_places(program))
         except InvalidModelError as error:  # fixed by the model, by its code, or by the example
@@ -198,13 +203,41 @@ def _widest(trial: Trial) -> ExportedProgram:
             break
         if grown == sizes:
             break
-        sizes = grown
+        smaller, sizes = sizes, grown
     if program is None:
         assert failure is not None
         raise failure
     if failure is None and assumed_equal(program):
         return _less_assumed(trial, program, sizes, apart)
     return program
+
+
+def _takes_example(trial: Trial, program: ExportedProgram) -> bool:
+    """Whether the trace holds at the user's own sizes, as far as that can be found out."""
+    functional(program)  # raises: running the model would change it
+    probe = trial.probe(program)
+    return not probe.possible or probe.covers({})
+
+
+def _nearer(
+    trial: Trial, smaller: Mapping[str, int], grown: Mapping[str, int]
+) -> tuple[ExportedProgram, dict[str, int]] | None:
+    """A trace that holds at the user's own sizes, at sizes a little above these: twice as many
+    elements may make another number of parts of them."""
+    known = groups(trial.leaves)
+    for more in range(1, _NEAR):
+        at = dict(grown)
+        for key in grown:
+            dim, own = known[key][0], next(iter(known[key][1]))
+            before = smaller.get(key, own)
+            if grown[key] != before:
+                at[key] = before + more * dim.multiple
+        traced = trial.attempt(at)
+        if traced is None or _tight_places(traced):
+            continue
+        if _takes_example(trial, traced):
+            return traced, at
+    return None
 
 
 def _by_dynamo(trial: Trial, apart: Mapping[str, int]) -> ExportedProgram | None:
@@ -277,6 +310,7 @@ def _lesser(a: ExportedProgram, b: ExportedProgram | None) -> ExportedProgram:
 
 
 _GROWTHS = 5
+_NEAR = 4  # so many sizes above the example's are tried where twice its size is another matter
 _TRACES = 2  # at other sizes, to assume less
 _STEPS = 3  # from one such trace to the next
 _GROWTHS_OF_ALL = 2  # what fixes all dims is seldom their size

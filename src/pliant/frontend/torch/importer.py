@@ -488,6 +488,8 @@ def _check(result: Any, expected: Any) -> None:
 
 def _stand_in(value: Any) -> Any:
     """A value of the right type to go on with after a problem; it is never part of a function."""
+    if is_complex(value):
+        return Parts(_stand_in(value.real), _stand_in(value.imag))
     if isinstance(value, torch.Tensor):
         dtype = from_torch(value.dtype) if value.dtype in _KNOWN else from_torch(torch.float32)
         shape = tuple(as_int(d) if isinstance(d, int) else as_int(2) for d in value.shape)

@@ -306,6 +306,42 @@ def _many_to_reals(default: int | None) -> Lowering:
     return rule
 
 
+def _many_of_symmetric(default: int | None) -> Lowering:
+    """hfft2, hfftn: of half of a signal whose other half are its conjugates, to reals."""
+
+    def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
+        axes, sizes = _sizes(x, s, dim, default)
+        if s is None or as_int(s[-1]) == -1:
+            sizes[-1] = 2 * (x.shape[axes[-1]] - 1)
+        for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
+            x = _transform(ctx, x, axis, n, n, inverse=False)
+            x = _scaled(ctx, x, n, norm, inverse=False)
+        y = _back_to_real(ctx, conj(ctx, parts_of(ctx, _floats(ctx, x))), axes[-1], sizes[-1])
+        return _scaled(ctx, y, sizes[-1], _swapped(norm), inverse=True)
+
+    return rule
+
+
+def _many_to_symmetric(default: int | None) -> Lowering:
+    """ihfft2, ihfftn: back from reals."""
+
+    def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
+        axes, sizes = _sizes(x, s, dim, default)
+        n = sizes[-1]
+        y = conj(ctx, _transform(ctx, x, axes[-1], n, n // 2 + 1, inverse=False))
+        y = _scaled(ctx, y, n, _swapped(norm), inverse=False)
+        for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
+            y = _transform(ctx, y, axis, n, n, inverse=True)
+            y = _scaled(ctx, y, n, norm, inverse=True)
+        return y
+
+    return rule
+
+
+def _swapped(norm: str | None) -> str | None:
+    return {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
+
+
 def _one(many: Lowering) -> Lowering:
     """fft, ifft, rfft, irfft: along one axis."""
 
@@ -428,13 +464,20 @@ FFT: Final[Table] = {
     },
     **{
         f"aten.fft_{kind}fft{many}.default": rule(default)
-        for kind, rule in (("r", _many_of_reals), ("ir", _many_to_reals))
+        for kind, rule in (
+            ("r", _many_of_reals),
+            ("ir", _many_to_reals),
+            ("h", _many_of_symmetric),
+            ("ih", _many_to_symmetric),
+        )
         for many, default in (("2", 2), ("n", None))
     },
     "aten.fft_fft.default": _one(_many(False, None)),
     "aten.fft_ifft.default": _one(_many(True, None)),
     "aten.fft_rfft.default": _one(_many_of_reals(None)),
     "aten.fft_irfft.default": _one(_many_to_reals(None)),
+    "aten.fft_hfft.default": _one(_many_of_symmetric(None)),
+    "aten.fft_ihfft.default": _one(_many_to_symmetric(None)),
     "aten.fft_fftshift.default": _shifted(False),
     "aten.fft_ifftshift.default": _shifted(True),
     "aten.stft.default": stft,
