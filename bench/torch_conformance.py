@@ -3,10 +3,11 @@
     PYTHONPATH=src:. python bench/torch_conformance.py [NAME …] [--dtype float32 …] [--samples N]
         [--symbolic]
 
-Each sample is a model of one operator whose tensors are inputs. With `--symbolic` dims are named by
-their sizes, and what was compiled is called at other sizes too; inputs other than floats are few
-small numbers then. What torch itself refuses there does not count, nor do sparse results. Standard output is a table of what is not right; exit code 4 where a result is wrong, or
-anything but a `PliantError` comes.
+Each sample is a model of one operator whose tensors are inputs; complex results are compared as
+pairs. With `--symbolic` dims are named by their sizes, and what was compiled is called at other
+sizes too; inputs other than floats are few small numbers then. What torch itself refuses there does
+not count, nor do sparse results. Standard output is a table of what is not right; exit code 4 where
+a result is wrong, or anything but a `PliantError` comes.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pliant.frontend.torch.complex_parts import (
 )
 from pliant.frontend.torch.context import Context, Lowering, Table
 from pliant.frontend.torch.lower_elementwise import hypot, is_finite, is_inf, is_nan
-from pliant.frontend.torch.lower_shape import select
+from pliant.frontend.torch.lower_shape import expand, select
 from pliant.frontend.torch.promote import from_torch
 from pliant.graph.function import Value
 
@@ -336,6 +336,8 @@ COMPLEX: Final[Table] = {
     "aten.view_as_complex.default": view_as_complex,
     "aten.view_as_complex_copy.default": view_as_complex,
     "aten.polar.default": polar,
-    "aten.complex.default": lambda ctx, re, im: Parts(re, im),
+    "aten.complex.default": lambda ctx, re, im: Parts(re, im).map(
+        lambda v: expand(ctx, v, ctx.out_shape())
+    ),
 }
 """Of real operands, with complex results."""
