@@ -142,7 +142,7 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
             return _made(_loaded_class(tree.type_name), items)
         case _:
             cls = _loaded_class(tree.type_name)
-            return (cls or _plain_namedtuple(tree))(*values)
+            return _made_of_fields(cls or _plain_namedtuple(tree), values)
 
 
 def _made(cls: Any, items: dict[str, Any]) -> Any:
@@ -151,6 +151,11 @@ def _made(cls: Any, items: dict[str, Any]) -> Any:
         return items if cls is None else cls(**items)
     except TypeError:
         return items
+
+
+def _made_of_fields(cls: Any, values: Sequence[Any]) -> Any:
+    """A named tuple; classes of C (`torch.return_types.max`) take their values as one."""
+    return cls(*values) if hasattr(cls, "_fields") else cls(values)
 
 
 def _loaded_class(name: str) -> Any:

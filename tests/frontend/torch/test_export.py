@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -364,3 +365,40 @@ def test_small_sizes_that_differ_only_together() -> None:
     torch.testing.assert_close(f(x), x + 1)
     with pytest.raises(ShapeError):
         f(torch.randn(1, 1))
+
+
+class Ends(NamedTuple):
+    low: torch.Tensor
+    high: torch.Tensor
+
+
+def test_named_tuples(tmp_path: Path) -> None:
+    """As arguments and results, the classes of torch's operators too; also out of a file."""
+
+    def both(x: torch.Tensor, given: Ends) -> Any:
+        return x.max(1), [Ends(x + given.low, x - given.high)]
+
+    args = (torch.randn(3, 4), Ends(torch.ones(4), torch.zeros(4)))
+    f = pliant.compile(Apply(both), args)
+    f.save(tmp_path / "ends.so")
+    for g in (f, pliant.load(tmp_path / "ends.so")):
+        found, expected = g(*args), both(*args)
+        assert type(found[0]) is torch.return_types.max
+        assert type(found[1][0]) is Ends
+        assert torch.equal(found[0].indices, expected[0].indices)
+        assert torch.equal(found[1][0].high, expected[1][0].high)
+
+
+def test_elements_as_results() -> None:
+    """Numbers to the user, as torch's item() gives them."""
+    for x in (torch.tensor(True), torch.tensor(3), torch.tensor(2.5)):
+        f = pliant.compile(Apply(lambda x: (x.item(), x[None])), (x,))
+        found, expected = f(x)[0], x.item()
+        assert type(found) is type(expected)
+        assert found == expected
+    with pytest.raises(UnsupportedError, match="truth value of sizes"):
+        pliant.compile(
+            Apply(lambda x: (x * 2, x.shape[0] > 3)),
+            (torch.ones(5),),
+            dynamic_shapes=(({0: "n"},),),
+        )

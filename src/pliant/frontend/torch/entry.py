@@ -45,11 +45,11 @@ def _tree(template: Template) -> Tree:
     if kind == "constant":
         return Tree("const", value=template["value"])
     children = tuple(_tree(t) for t in template["items"])
-    if kind != "dict":
+    if kind not in ("dict", "namedtuple"):
         return Tree(kind, children)
     module, _, cls = str(template.get("type", "")).rpartition(".")
     keys = tuple(k if isinstance(k, str) else json.dumps(k) for k in template["keys"])
-    return Tree("dict", children, keys, type_name=f"{module}:{cls}" if module else "")
+    return Tree(kind, children, keys, type_name=f"{module}:{cls}" if module else "")
 
 
 def _leaf_indices(template: Template) -> Iterator[int]:

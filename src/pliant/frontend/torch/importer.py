@@ -71,6 +71,13 @@ class _Problem:
     count: int = 1
 
 
+@dataclass(frozen=True)
+class _Item:
+    """A result that is the element of a tensor, a Python number to the user."""
+
+    value: Value
+
+
 @dataclass
 class _State:
     ctx: Context
@@ -169,7 +176,9 @@ def _finish(
     for leaf in leaves:
         if isinstance(leaf, Parts):
             raise UnsupportedError("a result is complex; return torch.view_as_real of it")
-        kind = "size" if isinstance(leaf, Int) else "leaf"
+        kind = "size" if isinstance(leaf, Int | _Item) else "leaf"
+        if isinstance(leaf, _Item):
+            leaf = leaf.value
         if isinstance(leaf, Int) and leaf.is_const:
             leaf = leaf.value
         if isinstance(leaf, Int):
@@ -185,7 +194,7 @@ def _finish(
 
     def rebuild(outputs: Sequence[Any]) -> Any:
         flat = [
-            x if kind == "constant" else int(outputs[x]) if kind == "size" else outputs[x]
+            x if kind == "constant" else outputs[x].item() if kind == "size" else outputs[x]
             for kind, x in places
         ]
         return pytree.tree_unflatten(flat, spec)
@@ -297,8 +306,15 @@ def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[A
 
 
 def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
+    value = arg.meta.get("val") if isinstance(arg, Node) else None
+    if isinstance(arg, Node) and isinstance(value, torch.SymBool):
+        if str(arg.target) not in _ITEMS:
+            raise UnsupportedError("a result is a truth value of sizes; return the sizes")
+        return _Item(_resolve(state, arg.args[0], env))
     try:
-        return _resolve(state, arg, env)
+        found = _resolve(state, arg, env)
+        is_item = isinstance(value, torch.SymInt | torch.SymFloat) and isinstance(found, Value)
+        return _Item(found) if is_item else found
     except UnsupportedError as error:  # a second result that is made only now
         state.ctx.span = span_of(arg)
         _record(state, arg, str(error))

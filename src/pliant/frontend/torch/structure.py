@@ -3,10 +3,10 @@
 A template is a dictionary with a "kind":
 
     {"kind": "leaf", "index": 2}                       the tensor of that number
-    {"kind": "size", "index": 3}                       a rank-0 tensor that the user sees as an int
+    {"kind": "size", "index": 3}                       a rank-0 tensor, a number to the user
     {"kind": "constant", "value": True}                None, numbers, strings
     {"kind": "tuple", "items": […]}  {"kind": "list", "items": […]}
-    {"kind": "dict", "keys": […], "items": […], "type": "…"}
+    {"kind": "dict", "keys": […], "items": […], "type": "…"}       and "namedtuple" likewise
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def fill(template: Template, leaves: Sequence[Any]) -> Any:
     if kind == "leaf":
         return leaves[template["index"]]
     if kind == "size":
-        return int(leaves[template["index"]])
+        return leaves[template["index"]].item()
     if kind == "constant":
         return template["value"]
     items = [fill(t, leaves) for t in template["items"]]

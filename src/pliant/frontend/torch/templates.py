@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,13 +58,26 @@ def _template(spec: Any, leaves: Iterator[Template]) -> Template:
         return next(leaves)
     items = [_template(child, leaves) for child in spec.children()]
     kind, context = spec.type, spec.context
+    kind = context if kind is namedtuple else kind
     if kind is list:
         return {"kind": "list", "items": items}
     keys = _keys(kind, context, len(items))
     if keys is not None:
         type_name = "" if kind is dict else f"{kind.__module__}.{kind.__qualname__}"
         return {"kind": "dict", "keys": keys, "items": items, "type": type_name}
+    fields = _fields(kind)
+    if len(fields) == len(items) > 0:
+        type_name = f"{kind.__module__}.{kind.__qualname__}"
+        return {"kind": "namedtuple", "keys": list(fields), "items": items, "type": type_name}
     return {"kind": "tuple", "items": items}
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    """The names in a named tuple, and in what torch's operators of several results give."""
+    if not (isinstance(kind, type) and issubclass(kind, tuple)) or kind is tuple:
+        return ()
+    named: Any = kind
+    return tuple(getattr(named, "_fields", None) or getattr(named, "__match_args__", ()))
 
 
 def _keys(kind: Any, context: Any, count: int) -> list[Any] | None:
@@ -83,7 +96,7 @@ def _keys(kind: Any, context: Any, count: int) -> list[Any] | None:
 def _paths(template: Template) -> Iterator[tuple[tuple[str | int, ...], int]]:
     if template["kind"] == "leaf":
         yield (), template["index"]
-    keys = template.get("keys")
+    keys = template["keys"] if template["kind"] == "dict" else None
     for k, item in enumerate(template.get("items", ())):
         for path, index in _paths(item):
             yield (keys[k] if keys else k, *path), index
