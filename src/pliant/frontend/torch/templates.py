@@ -76,8 +76,8 @@ def _fields(kind: Any) -> tuple[str, ...]:
     """The names in a named tuple, and in what torch's operators of several results give."""
     if not (isinstance(kind, type) and issubclass(kind, tuple)) or kind is tuple:
         return ()
-    named: Any = kind
-    return tuple(getattr(named, "_fields", None) or getattr(named, "__match_args__", ()))
+    names: Any = getattr(kind, "_fields", None) or getattr(kind, "__match_args__", ())
+    return tuple(names)
 
 
 def _keys(kind: Any, context: Any, count: int) -> list[Any] | None:
