@@ -90,6 +90,24 @@ def test_passes_share_what_they_ask_for() -> None:
         assert shares == [1]
 
 
+class Added(nn.Module):
+    """Layer norm of a sum of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(torch.ones(4, 100))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x + self.more, (100,))
+
+
+def test_each_of_two_is_asked_for() -> None:
+    """A loop asks for one thing: the second buffer's rows are a later loop's to ask for."""
+    p = scheduled(Added(), rows=4)
+    asked = [name for name, *_ in noted(p, PREFETCH)]
+    assert sorted(asked) == sorted(b.name for b in p.function.buffers[:2])
+
+
 class Chosen(nn.Module):
     """Rows of a table, by a column of the input."""
 

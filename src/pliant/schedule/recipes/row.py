@@ -20,6 +20,7 @@ from typing import Final
 from pliant.ir.expr import Index, Load
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
+from pliant.loop.stmt import Buffer
 from pliant.lower.access import DEAR, cost_of, takes_long
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
@@ -262,8 +263,7 @@ def _next_rows(
     cache: in the first they would drive out the row itself, and what else is as long (Zen 4:
     softmax of rows of 16 KB takes 0.8 as long)."""
     seen: set[str] = set()
-    again: dict[str, tuple[LoopRef, Int]] = {}  # in the second pass; how far apart rows are
-    passes_of: dict[str, list[int]] = {}
+    again: dict[str, list[tuple[int, LoopRef, Int]]] = {}  # pass, loop, how far apart rows are
     for level, blocks in passes.items():
         here: set[str] = set()
         for loop in p.innermost(blocks):
@@ -271,21 +271,28 @@ def _next_rows(
                 name, along = a.buffer.name, read_apart(a, row)
                 here.add(name)
                 if name in seen and along is not None:
-                    again.setdefault(name, (loop, along))
-                    passes_of.setdefault(name, []).append(level)
+                    again.setdefault(name, []).append((level, loop, along))
         seen |= here
-    each = {b.name: b.dtype.bytes for b in p.function.buffers}
-    for name, (loop, along) in again.items():
-        if name not in each:  # memory of a row's own
-            continue
-        ahead = maximum(along, AHEAD // each[name])
-        later = list(dict.fromkeys(passes_of[name]))
-        share = group.spec.large and len(later) > 1 and not any(map(group.dear, later))
-        with suppress(SchedulingError):  # a loop asks for one thing
+    for buffer in p.function.buffers:
+        if read := again.get(buffer.name):
+            p = _asked(p, group, buffer, read, passes, cache)
+    return p
+
+
+def _asked(
+    p: Program, group: RowGroup, buffer: Buffer, read: Sequence[tuple[int, LoopRef, Int]],
+    passes: Mapping[int, str], cache: int,
+) -> Program:  # fmt: skip
+    """Where some loop that reads the buffer again, or all these passes, can ask: a loop asks for
+    one thing."""
+    levels = list(dict.fromkeys(level for level, *_ in read))
+    share = group.spec.large and len(levels) > 1 and not any(map(group.dear, levels))
+    for _, loop, along in read:
+        ahead = maximum(along, AHEAD // buffer.dtype.bytes)
+        with suppress(SchedulingError):
             if share:
-                p = _shared(p, name, [passes[level] for level in later], along, ahead, cache)
-            else:
-                p = p.prefetch(loop, name, ahead, cache=cache)
+                return _shared(p, buffer.name, [passes[k] for k in levels], along, ahead, cache)
+            return p.prefetch(loop, buffer.name, ahead, cache=cache)
     return p
 
 
