@@ -17,7 +17,7 @@ from pliant.frontend.torch.complex_parts import (
 )
 from pliant.frontend.torch.context import Context, Lowering, Table
 from pliant.frontend.torch.lower_elementwise import hypot, is_finite, is_inf, is_nan
-from pliant.frontend.torch.lower_shape import expand, select
+from pliant.frontend.torch.lower_shape import expand, movedim, select
 from pliant.frontend.torch.promote import from_torch
 from pliant.graph.function import Value
 
@@ -182,9 +182,7 @@ def conj(ctx: Context, x: Parts) -> Parts:
 
 def adjoint(ctx: Context, x: Parts) -> Parts:
     """The conjugate of the transposed matrices."""
-    rank = len(x.shape)
-    perm = (*range(rank - 2), rank - 1, rank - 2)
-    return conj(ctx, x.map(lambda v: ctx.call("transpose", v, perm=perm)))
+    return conj(ctx, x.map(lambda v: movedim(ctx, v, -1, -2)))
 
 
 def absolute(ctx: Context, x: Parts) -> Value:

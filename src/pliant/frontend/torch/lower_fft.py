@@ -21,7 +21,7 @@ from pliant.base.errors import UnsupportedError
 from pliant.frontend.torch.complex_parts import Parts, parts_of
 from pliant.frontend.torch.context import Context, Lowering, Table, axis_of
 from pliant.frontend.torch.lower_complex import conj, product, view_as_real
-from pliant.frontend.torch.lower_shape import expand, roll
+from pliant.frontend.torch.lower_shape import expand, movedim, roll, slice_axis
 from pliant.frontend.torch.promote import floating
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
@@ -43,19 +43,16 @@ _POWERS: Final = {None: (0.0, 1.0), "backward": (0.0, 1.0), "ortho": (0.5, 0.5),
 def _transform(ctx: Context, x: Any, axis: int, n: Int, bins: Int, *, inverse: bool) -> Parts:
     """`bins` of the transform of the first `n` elements along an axis, not scaled."""
     x = _floats(ctx, x)
-    rank = len(x.shape)
-    x = _each(x, lambda v: _last(ctx, _fitted(ctx, v, axis, n), axis))
+    x = _each(x, lambda v: movedim(ctx, _fitted(ctx, v, axis, n), axis, -1))
     found = _along_rows(ctx, x, n, bins, inverse=inverse)
-    return found.map(lambda v: _back(ctx, v, axis, rank))
+    return found.map(lambda v: movedim(ctx, v, -1, axis))
 
 
 def _along_rows(ctx: Context, x: Any, n: Int, bins: Int, *, inverse: bool) -> Parts:
     divisor = _divisor(n)
     if divisor > 1:
         y = _of_shorter(ctx, x, divisor, n.value // divisor, inverse=inverse)
-        return (
-            y if bins == n else y.map(lambda v: _slice(ctx, v, len(v.shape) - 1, as_int(0), bins))
-        )
+        return y if bins == n else y.map(lambda v: slice_axis(ctx, v, len(v.shape) - 1, 0, bins))
     cos, sin = _roots(ctx, n, bins, n, _type(x))
     up, down = (sin, _neg(ctx, sin)) if inverse else (_neg(ctx, sin), sin)
     matrix = _beside(ctx, cos, up, 1)
@@ -64,7 +61,7 @@ def _along_rows(ctx: Context, x: Any, n: Int, bins: Int, *, inverse: bool) -> Pa
         x = ctx.call("concat", (x.re, x.im), axis=len(x.shape) - 1)
     y = ctx.call("matmul", x, _value(ctx, matrix, x.dtype))
     last = len(y.shape) - 1
-    return Parts(_slice(ctx, y, last, as_int(0), bins), _slice(ctx, y, last, bins, 2 * bins))
+    return Parts(slice_axis(ctx, y, last, 0, bins), slice_axis(ctx, y, last, bins, 2 * bins))
 
 
 def _divisor(n: Int) -> int:
@@ -85,8 +82,7 @@ def _of_shorter(ctx: Context, x: Any, a: int, b: int, *, inverse: bool) -> Parts
     turns = Parts(cos, sin if inverse else -sin).map(lambda v: _value(ctx, v, y.re.dtype))
     y = product(ctx, lambda v, w: ctx.call("mul", v, w), y, turns)
     y = _along_rows(ctx, y, as_int(b), as_int(b), inverse=inverse)
-    perm = (*range(rank - 2), rank - 1, rank - 2)
-    y = y.map(lambda v: ctx.call("transpose", v, perm=perm))
+    y = y.map(lambda v: movedim(ctx, v, -1, -2))
     return y.map(lambda v: ctx.call("reshape", v, shape=(*before, n)))
 
 
@@ -94,23 +90,23 @@ def _back_to_real(ctx: Context, x: Any, axis: int, n: Int) -> Value:
     """`n` real numbers of whose transform these are the first n // 2 + 1 elements, not scaled."""
     x = parts_of(ctx, _floats(ctx, x))
     rank, given = len(x.shape), n // 2 + 1
-    x = x.map(lambda v: _last(ctx, _fitted(ctx, v, axis, given), axis))
+    x = x.map(lambda v: movedim(ctx, _fitted(ctx, v, axis, given), axis, -1))
     if _divisor(n) > 1:
         y = _along_rows(ctx, _mirrored(ctx, x, n), n, n, inverse=True).re
-        return _back(ctx, y, axis, rank)
+        return movedim(ctx, y, -1, axis)  # type: ignore[no-any-return]
     cos, sin = _roots(ctx, given, n, n, x.re.dtype)
     times = _times(ctx, given, n, x.re.dtype)
     matrix = _beside(ctx, _mul(ctx, cos, times), _neg(ctx, _mul(ctx, sin, times)), 0)
     both = ctx.call("concat", (x.re, x.im), axis=rank - 1)
     y = ctx.call("matmul", both, _value(ctx, matrix, x.re.dtype))
-    return _back(ctx, y, axis, rank)
+    return movedim(ctx, y, -1, axis)  # type: ignore[no-any-return]
 
 
 def _mirrored(ctx: Context, x: Parts, n: Int) -> Parts:
     """With the conjugates that follow, of real numbers' transforms: the imaginary parts of the
     first and of the middle element do not count."""
     axis, given = len(x.shape) - 1, x.shape[-1]
-    rest = x.map(lambda v: _slice(ctx, v, axis, as_int(1), n - given + 1))
+    rest = x.map(lambda v: slice_axis(ctx, v, axis, 1, n - given + 1))
     rest = conj(ctx, rest.map(lambda v: ctx.call("flip", v, axes=(axis,))))
     own = [k for k in (0, n.value / 2) if k == int(k)]
     counts = np.ones(given.value)
@@ -195,15 +191,6 @@ def _places(ctx: Context, size: Int, axis: int) -> Value:
     return ctx.call("unsqueeze", line, axes=(1 - axis,))  # type: ignore[no-any-return]
 
 
-def _slice(ctx: Context, x: Value, axis: int, start: Int, stop: Int) -> Value:
-    starts = [as_int(0)] * len(x.shape)
-    stops = list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return ctx.call(  # type: ignore[no-any-return]
-        "slice", x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape)
-    )
-
-
 def _fitted(ctx: Context, x: Value, axis: int, n: Int) -> Value:
     """Cut, or with zeros behind."""
     if x.shape[axis] == n:
@@ -211,21 +198,6 @@ def _fitted(ctx: Context, x: Value, axis: int, n: Int) -> Value:
     pads = [(as_int(0), as_int(0))] * len(x.shape)
     pads[axis] = (as_int(0), n - x.shape[axis])
     return ctx.call("pad", x, pads=tuple(pads), mode="constant", value=0)  # type: ignore[no-any-return]
-
-
-def _last(ctx: Context, x: Value, axis: int) -> Value:
-    rank = len(x.shape)
-    if axis == rank - 1:
-        return x
-    perm = (*(k for k in range(rank) if k != axis), axis)
-    return ctx.call("transpose", x, perm=perm)  # type: ignore[no-any-return]
-
-
-def _back(ctx: Context, x: Value, axis: int, rank: int) -> Value:
-    if axis == rank - 1:
-        return x
-    perm = (*range(axis), rank - 1, *range(axis, rank - 1))
-    return ctx.call("transpose", x, perm=perm)  # type: ignore[no-any-return]
 
 
 def _scaled(ctx: Context, x: Any, n: Int, norm: str | None, *, inverse: bool) -> Any:
@@ -263,77 +235,53 @@ def _sizes(
     return axes, [x.shape[a] if n == -1 else n for a, n in zip(axes, given, strict=True)]
 
 
+def _along_each(
+    ctx: Context, x: Any, axes: Sequence[int], sizes: Sequence[Int], norm: Any, *, inverse: bool
+) -> Any:
+    """One axis after another."""
+    for axis, n in zip(axes, sizes, strict=True):
+        x = _transform(ctx, x, axis, n, n, inverse=inverse)
+        x = _scaled(ctx, x, n, norm, inverse=inverse)
+    return x
+
+
 def _many(inverse: bool, default: int | None) -> Lowering:
     """fft2, ifftn and the like."""
 
     def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
         axes, sizes = _sizes(x, s, dim, default)
         y = parts_of(ctx, _floats(ctx, x)) if not axes else x
-        for axis, n in zip(axes, sizes, strict=True):
-            y = _transform(ctx, y, axis, n, n, inverse=inverse)
-            y = _scaled(ctx, y, n, norm, inverse=inverse)
-        return y
+        return _along_each(ctx, y, axes, sizes, norm, inverse=inverse)
 
     return rule
 
 
-def _many_of_reals(default: int | None) -> Lowering:
-    """rfft2, rfftn: half of the last axis, then the others."""
+def _many_of_reals(default: int | None, *, symmetric: bool = False) -> Lowering:
+    """rfft2, rfftn: half of the last axis, then the others. Inversely ihfft2, ihfftn, whose last
+    axis are the conjugates of such a half."""
 
     def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
-        axes, sizes = _sizes(x, s, dim, default)
-        for k, (axis, n) in enumerate(reversed(list(zip(axes, sizes, strict=True)))):
-            x = _transform(ctx, x, axis, n, n if k else n // 2 + 1, inverse=False)
-            x = _scaled(ctx, x, n, norm, inverse=False)
-        return x
+        (*others, last), (*sizes, n) = _sizes(x, s, dim, default)
+        y = _transform(ctx, x, last, n, n // 2 + 1, inverse=False)
+        y = conj(ctx, y) if symmetric else y
+        y = _scaled(ctx, y, n, _swapped(norm) if symmetric else norm, inverse=False)
+        return _along_each(ctx, y, others, sizes, norm, inverse=symmetric)
 
     return rule
 
 
-def _many_to_reals(default: int | None) -> Lowering:
-    """irfft2, irfftn: back along the others, then to reals along the last axis."""
+def _many_to_reals(default: int | None, *, symmetric: bool = False) -> Lowering:
+    """irfft2, irfftn: back along the others, then to reals along the last axis. Forwards hfft2,
+    hfftn, of half of a signal whose other half are its conjugates."""
 
     def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
-        axes, sizes = _sizes(x, s, dim, default)
+        (*others, last), (*sizes, n) = _sizes(x, s, dim, default)
         if s is None or as_int(s[-1]) == -1:
-            sizes[-1] = 2 * (x.shape[axes[-1]] - 1)
-        for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
-            x = _transform(ctx, x, axis, n, n, inverse=True)
-            x = _scaled(ctx, x, n, norm, inverse=True)
-        y = _back_to_real(ctx, x, axes[-1], sizes[-1])
-        return _scaled(ctx, y, sizes[-1], norm, inverse=True)
-
-    return rule
-
-
-def _many_of_symmetric(default: int | None) -> Lowering:
-    """hfft2, hfftn: of half of a signal whose other half are its conjugates, to reals."""
-
-    def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
-        axes, sizes = _sizes(x, s, dim, default)
-        if s is None or as_int(s[-1]) == -1:
-            sizes[-1] = 2 * (x.shape[axes[-1]] - 1)
-        for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
-            x = _transform(ctx, x, axis, n, n, inverse=False)
-            x = _scaled(ctx, x, n, norm, inverse=False)
-        y = _back_to_real(ctx, conj(ctx, parts_of(ctx, _floats(ctx, x))), axes[-1], sizes[-1])
-        return _scaled(ctx, y, sizes[-1], _swapped(norm), inverse=True)
-
-    return rule
-
-
-def _many_to_symmetric(default: int | None) -> Lowering:
-    """ihfft2, ihfftn: back from reals."""
-
-    def rule(ctx: Context, x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
-        axes, sizes = _sizes(x, s, dim, default)
-        n = sizes[-1]
-        y = conj(ctx, _transform(ctx, x, axes[-1], n, n // 2 + 1, inverse=False))
-        y = _scaled(ctx, y, n, _swapped(norm), inverse=False)
-        for axis, n in zip(axes[:-1], sizes[:-1], strict=True):
-            y = _transform(ctx, y, axis, n, n, inverse=True)
-            y = _scaled(ctx, y, n, norm, inverse=True)
-        return y
+            n = 2 * (x.shape[last] - 1)
+        y = _along_each(ctx, x, others, sizes, norm, inverse=not symmetric)
+        y = conj(ctx, parts_of(ctx, _floats(ctx, y))) if symmetric else y
+        y = _back_to_real(ctx, y, last, n)
+        return _scaled(ctx, y, n, _swapped(norm) if symmetric else norm, inverse=True)
 
     return rule
 
@@ -381,8 +329,7 @@ def stft(
     half = onesided if onesided is not None else not isinstance(x, Parts)
     y = _along_rows(ctx, frames, n, n // 2 + 1 if half else n, inverse=False)
     y = _scaled(ctx, y, n, "ortho" if normalized else None, inverse=False)
-    rank = len(y.shape)
-    y = y.map(lambda v: ctx.call("transpose", v, perm=(*range(rank - 2), rank - 1, rank - 2)))
+    y = y.map(lambda v: movedim(ctx, v, -1, -2))
     return y if return_complex else view_as_real(ctx, y)
 
 
@@ -395,7 +342,7 @@ def istft(
     """[batch, bins, frames] to [batch, length]: frames times the window, added up, over what the
     squares of the window add up to."""
     n, hop, rank = as_int(n_fft), hop_length or n_fft // 4, len(x.shape)
-    turned = x.map(lambda v: ctx.call("transpose", v, perm=(*range(rank - 2), rank - 1, rank - 2)))
+    turned = x.map(lambda v: movedim(ctx, v, -1, -2))
     if onesided if onesided is not None else not return_complex:
         frames: Any = _back_to_real(ctx, turned, rank - 1, n)
     else:
@@ -413,11 +360,11 @@ def istft(
     have = envelope.shape[0]
     start = as_int(n_fft // 2 if center else 0)
     stop = have - start if length is None else start + as_int(length)
-    envelope = _slice(ctx, _fitted(ctx, envelope, 0, stop), 0, start, stop)
+    envelope = slice_axis(ctx, _fitted(ctx, envelope, 0, stop), 0, start, stop)
 
     def finished(v: Value) -> Value:
         axis = len(v.shape) - 1
-        cut = _slice(ctx, _fitted(ctx, v, axis, stop), axis, start, stop)
+        cut = slice_axis(ctx, _fitted(ctx, v, axis, stop), axis, start, stop)
         return ctx.call("div", cut, envelope)  # type: ignore[no-any-return]
 
     return _each(total, finished)
@@ -447,13 +394,13 @@ def _added(ctx: Context, frames: Value, hop: int) -> Value:
     whole = (count - 1 + pieces) * hop
     total: Any = None
     for k in range(pieces):
-        piece = _slice(ctx, frames, axis + 1, as_int(k * hop), as_int((k + 1) * hop))
+        piece = slice_axis(ctx, frames, axis + 1, k * hop, (k + 1) * hop)
         line = ctx.call("reshape", piece, shape=(*before, count * hop))
         pads = [(as_int(0), as_int(0))] * axis
         pads.append((as_int(k * hop), whole - count * hop - k * hop))
         line = ctx.call("pad", line, pads=tuple(pads), mode="constant", value=0)
         total = line if total is None else ctx.call("add", total, line)
-    return _slice(ctx, total, axis, as_int(0), (count - 1) * hop + n)
+    return slice_axis(ctx, total, axis, 0, (count - 1) * hop + n)  # type: ignore[no-any-return]
 
 
 FFT: Final[Table] = {
@@ -463,12 +410,12 @@ FFT: Final[Table] = {
         for many, default in (("2", 2), ("n", None))
     },
     **{
-        f"aten.fft_{kind}fft{many}.default": rule(default)
+        f"aten.fft_{kind}fft{many}.default": rule(default, symmetric="h" in kind)
         for kind, rule in (
             ("r", _many_of_reals),
             ("ir", _many_to_reals),
-            ("h", _many_of_symmetric),
-            ("ih", _many_to_symmetric),
+            ("h", _many_to_reals),
+            ("ih", _many_of_reals),
         )
         for many, default in (("2", 2), ("n", None))
     },
@@ -476,8 +423,8 @@ FFT: Final[Table] = {
     "aten.fft_ifft.default": _one(_many(True, None)),
     "aten.fft_rfft.default": _one(_many_of_reals(None)),
     "aten.fft_irfft.default": _one(_many_to_reals(None)),
-    "aten.fft_hfft.default": _one(_many_of_symmetric(None)),
-    "aten.fft_ihfft.default": _one(_many_to_symmetric(None)),
+    "aten.fft_hfft.default": _one(_many_to_reals(None, symmetric=True)),
+    "aten.fft_ihfft.default": _one(_many_of_reals(None, symmetric=True)),
     "aten.fft_fftshift.default": _shifted(False),
     "aten.fft_ifftshift.default": _shifted(True),
     "aten.stft.default": stft,
