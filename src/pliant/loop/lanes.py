@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Load, Var
 from pliant.ir.node import walk
+from pliant.loop.outline import outline
 from pliant.loop.rewrite import int_names
 from pliant.loop.stmt import (
     Alloc,
@@ -24,7 +25,6 @@ from pliant.loop.stmt import (
     Let,
     Stmt,
     While,
-    statements,
 )
 
 
@@ -39,7 +39,7 @@ class _Here:
 def lanes_fault(f: Function) -> tuple[For, str] | None:
     """The first vectorized loop whose iterations cannot be lanes, and why; None if there is
     none."""
-    for s in statements(f.body):
+    for s in outline(f.body).statements:
         if isinstance(s, For) and s.kind == "vectorized":
             why = why_not_lanes(s)
             if why:
@@ -74,7 +74,7 @@ def _why(s: Stmt, here: _Here) -> str:
             here = _Here(here.names | {var.name}, here.own)
         case Alloc(buffer=buffer):
             here = _Here(here.names, here.own | {buffer})
-    inner = (_why(c, here) for c in s.children() if isinstance(c, Stmt))
+    inner = (_why(c, here) for c in s.nested())
     return next(filter(None, inner), "")
 
 

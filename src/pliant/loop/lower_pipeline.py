@@ -26,6 +26,7 @@ from pliant.ir.expr import Expr, Index
 from pliant.loop.bounds import declare_loops
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.lower_init import reduction_loops
+from pliant.loop.outline import outline
 from pliant.loop.regions import Access, Invoked, accesses
 from pliant.loop.rewrite import Names, copy_of, less, replace_buffer, subst
 from pliant.loop.stmt import (
@@ -119,10 +120,10 @@ def broken_pipeline(
             if fault:
                 return s, fault
             inner = declare_loops(facts, [s])
-        found = (find(x, inner) for x in s.children() if isinstance(x, Stmt))
+        found = (find(x, inner) for x in s.nested())
         return next((x for x in found if x is not None), None)
 
-    return find(f.body, facts)
+    return find(f.body, facts) if any(map(_is_noted, outline(f.body).statements)) else None
 
 
 def pipeline_fault(p: Pipeline, facts: Facts, invoked: Invoked = lambda _: None) -> str:

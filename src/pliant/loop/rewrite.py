@@ -14,6 +14,7 @@ from pliant.base.dtypes import boolean, i64
 from pliant.base.names import fresh_name
 from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Unary, Var, const
 from pliant.ir.node import Node, transform
+from pliant.loop.outline import outline
 from pliant.loop.reducer import Reducer
 from pliant.loop.stmt import (
     Alloc,
@@ -104,7 +105,7 @@ class Names:
         self.variables: set[str] = set(function.sizes)
         self.blocks: set[str] = set()
         self.buffers: set[str] = {b.name for b in function.buffers}
-        for s in statements(function.body):
+        for s in outline(function.body).statements:
             variables, blocks, buffers = _bound(s)
             self.variables.update(variables)
             self.blocks.update(blocks)

@@ -28,7 +28,7 @@ it count that do not depend on loops that the "R" iterators are bound to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pliant.base.dtypes import DType, boolean
 from pliant.base.errors import InvalidModelError
@@ -140,6 +140,17 @@ class BufferRef(Node):
 
 class Stmt(Node):
     """A statement."""
+
+    _extra_slots: ClassVar[tuple[str, ...]] = ("_nested",)
+
+    def nested(self) -> tuple[Stmt, ...]:
+        """The statements among its children, in order."""
+        try:
+            found: tuple[Stmt, ...] = self._nested  # type: ignore[attr-defined]
+        except AttributeError:  # asked for the first time
+            found = tuple([c for c in self.children() if isinstance(c, Stmt)])
+            object.__setattr__(self, "_nested", found)
+        return found
 
 
 class Nop(Stmt):
@@ -371,12 +382,11 @@ def for_(loops: list[tuple[str, IntLike]], body: Stmt, kind: LoopKind = "serial"
 
 def statements(root: Stmt) -> Iterator[Stmt]:
     """Every statement below `root`, parents first, in program order (repeated where shared)."""
-    stack: list[Node] = [root]
+    stack = [root]
     while stack:
-        node = stack.pop()
-        if isinstance(node, Stmt):
-            yield node
-            stack.extend(reversed([c for c in node.children() if isinstance(c, Stmt)]))
+        s = stack.pop()
+        yield s
+        stack += s.nested()[::-1]
 
 
 def stored(root: Stmt) -> Iterator[BufferRef]:

@@ -34,7 +34,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pliant.loop.stmt import Alloc, Barrier, Block, For, Function, Stmt, While, statements
+from pliant.loop.outline import outline
+from pliant.loop.stmt import Alloc, Barrier, Block, For, Function, Stmt, While
 from pliant.sym.expr import Int
 
 BLOCK_AXES: Final = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -73,7 +74,7 @@ def private_axes(scope: str) -> tuple[str, ...]:
 
 def thread_fault(f: Function) -> tuple[Stmt, str] | None:
     """The first statement that breaks a rule above, and what is wrong; None if there is none."""
-    if not any(is_bound(s) or isinstance(s, Barrier) for s in statements(f.body)):
+    if not any(is_bound(s) or isinstance(s, Barrier) for s in outline(f.body).statements):
         return None
     return _Rules(is_device(f)).fault(f.body, _Here())
 

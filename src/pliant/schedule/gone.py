@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pliant.loop.stmt import Alloc, Block, For, Function, statements
+from pliant.loop.outline import outline
+from pliant.loop.stmt import Function
 from pliant.schedule.trace import Step
 
 References = frozenset[tuple[str, str]]
@@ -47,13 +48,6 @@ def gone_in(
 @lru_cache(256)
 def references(function: Function) -> References:
     """All that can be referred to: (kind, name) with kind "loop", "block" or "buffer"."""
-    found = {("buffer", b.name) for b in function.buffers}
-    for s in statements(function.body):
-        match s:
-            case For():
-                found.add(("loop", s.var))
-            case Block():
-                found.add(("block", s.name))
-            case Alloc():
-                found.add(("buffer", s.buffer.name))
-    return frozenset(found)
+    return frozenset(
+        {("buffer", b.name) for b in function.buffers}.union(outline(function.body).named)
+    )

@@ -46,7 +46,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import pairwise
 from math import inf
@@ -301,6 +301,8 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
     that one of them decides the other way."""
     loops = [s for s in statements(root) if isinstance(s, For)]
     ranges = {s.var: s.extent for s in loops}
+    bindings = _bindings(root)
+    known: dict[Int, bool] = {}
 
     def holds(cond: Expr) -> bool:
         match cond:
@@ -308,7 +310,7 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
                 return holds(a) or holds(b)
             case Unary("not", a):
                 return fails(a)
-        gap = _gap(root, cond)
+        gap = _gap(cond, bindings)
         return gap is not None and always(gap)
 
     def fails(cond: Expr) -> bool:
@@ -319,10 +321,15 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
                 return fails(a) and fails(b)
             case Unary("not", a):
                 return all(map(holds, conjuncts(a)))
-        gap = _gap(root, cond)
+        gap = _gap(cond, bindings)
         return gap is not None and always(-1 - gap)
 
     def always(gap: Int) -> bool:
+        if gap not in known:
+            known[gap] = proved(gap)
+        return known[gap]
+
+    def proved(gap: Int) -> bool:
         low = span(gap, ranges, facts)
         if low is not None and facts.nonneg(low[0]):
             return True
@@ -365,22 +372,25 @@ def _greatest(root: Stmt, cond: Expr, facts: Facts) -> list[Int]:
 
 
 def _ends(root: Stmt, cond: Expr, facts: Facts) -> tuple[Int, Int] | None:
-    gap = _gap(root, cond)
+    gap = _gap(cond, _bindings(root))
     ranges = {s.var: s.extent for s in statements(root) if isinstance(s, For)}
     return None if gap is None else span(gap, ranges, facts)
 
 
-def _gap(root: Stmt, cond: Expr) -> Int | None:
+def _gap(cond: Expr, bindings: Mapping[str, Int]) -> Int | None:
     """The condition holds where this is at least 0, in terms of loops."""
     ends = bound_ends(cond)
-    if ends is None:
-        return None
+    return None if ends is None else _outside(ends[1] - ends[0], bindings)
+
+
+def _bindings(root: Stmt) -> dict[str, Int]:
+    """What the iterators of the blocks below are bound to."""
     blocks = [s for s in statements(root) if isinstance(s, Block)]
     pairs = [(i.var, x) for b in blocks for i, x in zip(b.iters, b.bindings, strict=True)]
-    return _outside(ends[1] - ends[0], dict(pairs))
+    return dict(pairs)
 
 
-def _outside(x: Int, bindings: dict[str, Int]) -> Int:
+def _outside(x: Int, bindings: Mapping[str, Int]) -> Int:
     """Block iterators replaced by what they are bound to, through nested blocks."""
     while not x.names.isdisjoint(bindings):
         x = x.subs({n: bindings[n] for n in x.names & bindings.keys()})

@@ -49,7 +49,7 @@ def blocks_in(root: Stmt) -> list[Block]:
         if isinstance(s, Block):
             found.append(s)
             continue
-        stack += [c for c in reversed(list(s.children())) if isinstance(c, Stmt)]
+        stack += s.nested()[::-1]
     return found
 
 

@@ -33,8 +33,9 @@ from pliant.loop.bounds import declare_loops
 from pliant.loop.lanes import lanes_fault
 from pliant.loop.lower_init import reduction_loops
 from pliant.loop.lower_pipeline import broken_pipeline
+from pliant.loop.outline import outline
 from pliant.loop.printer import function_text
-from pliant.loop.rewrite import Names, path_to
+from pliant.loop.rewrite import Names
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -227,14 +228,14 @@ class Program:
 
     def loop_path(self, primitive: str, name: str) -> tuple[Stmt, ...]:
         """Statements from the root down to a loop; refuses where there is none of that name."""
-        path = path_to(self.function.body, lambda s: isinstance(s, For) and s.var == name)
+        path = outline(self.function.body).path("loop", name)
         if path is None:
             raise SchedulingError(primitive, f"loop {name}", self._missing("loop", name))
         return path
 
     def block_path(self, primitive: str, name: str) -> tuple[Stmt, ...]:
         """Statements from the root down to a block; refuses where there is none of that name."""
-        path = path_to(self.function.body, lambda s: isinstance(s, Block) and s.name == name)
+        path = outline(self.function.body).path("block", name)
         if path is None:
             raise SchedulingError(primitive, f"block {name}", self._missing("block", name))
         return path
