@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 
@@ -12,7 +12,7 @@ from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.microkernel import AHEAD, LINE, MatrixKernel, MicroKernel
 from pliant.runtime.features import forbidden_features, host_machine, missing_features
 from tests.codegen.native import entry, run
-from tests.codegen.tiles import Tile, extremes, tails
+from tests.codegen.tiles import extremes, tails
 
 # Each under the smallest feature set that has it. In order, lanes for few words stand for those for
 # more: they differ where they are added up.
@@ -27,21 +27,14 @@ KERNELS = {
 PARAMS = [pytest.param(mk, t, id=f"{t.name}-{mk.symbol}") for mk, t in KERNELS.items()]
 
 
-@pytest.fixture
-def call(mk: MatrixKernel, t: Target) -> Iterator[Callable[..., int]]:
+@pytest.mark.parametrize(("mk", "t"), PARAMS)
+def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
     missing = missing_features(t.features) or forbidden_features(t.features)
     if missing:
         pytest.skip(f"no {', '.join(missing)} here: {mk.symbol} of {t.name} was not run")
     image = Image([build_micro_kernel(mk, t).object], [mk.symbol], t)
-    yield entry(image.entries[mk.symbol])  # noqa: PT022  (the image must live as long)
-
-
-@pytest.mark.parametrize("cases", [tails, extremes])
-@pytest.mark.parametrize(("mk", "t"), PARAMS)
-def test_against_numpy(
-    call: Callable[..., int], mk: MatrixKernel, cases: Callable[[MatrixKernel], Iterator[Tile]]
-) -> None:
-    for tile in cases(mk):
+    call = entry(image.entries[mk.symbol])
+    for tile in chain(tails(mk), extremes(mk)):
         run(call, tile)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,5 +18,10 @@ def native(
 ) -> None:  # fmt: skip
     """As `interpret`, in machine code. Fails where scratch memory is written outside of what was
     asked for."""
-    kernel = Kernel(function.replace(name="test_entry"), t or target(), watched=True)
-    kernel(arrays, [sizes[n] for n in function.sizes])
+    _kernel(function, t or target())(arrays, [sizes[n] for n in function.sizes])
+
+
+@lru_cache(8)
+def _kernel(function: Function, t: Target) -> Kernel:
+    """Tests call one function at many sizes, one after the other."""
+    return Kernel(function.replace(name="test_entry"), t, watched=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -152,7 +153,9 @@ def host_source(f: Function) -> Source:
     return Source(*host_text(f), level=HOST_LEVEL)
 
 
+@lru_cache(64)
 def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
+    """Many kernels call the same one, and LLVM takes longer for it than for most of them."""
     return Source(mk.text()).built(t)
 
 
