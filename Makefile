@@ -49,7 +49,7 @@ native-tests:
 
 # Last, so that pytest's summary ends the output.
 pytest:
-	$(PYTHON) -m pytest -n $(JOBS) tests
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal tests
 
 native:
 	$(CMAKE) -S . -B build/native$(TAG) -DPython_EXECUTABLE=$(abspath $(PYTHON)) >/dev/null
