@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -153,7 +153,7 @@ def host_source(f: Function) -> Source:
     return Source(*host_text(f), level=HOST_LEVEL)
 
 
-@lru_cache(64)
+@cache
 def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
     """Many kernels call the same one, and LLVM takes longer for it than for most of them."""
     return Source(mk.text()).built(t)

@@ -49,6 +49,8 @@ Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled 
 class MatrixKernel(Protocol):
     """Code that computes a tile of a matrix product; see the module."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def symbol(self) -> str: ...
 
