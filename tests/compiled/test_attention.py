@@ -13,12 +13,13 @@ from torch.nn import functional as F
 import pliant
 from pliant.lower import function
 from tests.compiled.torch_cases import tensor
-from tests.compiled.torch_run import Apply
+from tests.compiled.torch_run import Apply, traced
 
 SIZES = (
     (1, 1, 1), (2, 0, 5), (2, 5, 0), (0, 3, 3), (1, 2, 33), (3, 13, 7), (1, 127, 31), (2, 33, 130),
     (1, 15, 257),
 )  # fmt: skip
+DIMS = ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"})
 FEW = ((1, 1, 1), (2, 13, 7), (1, 5, 65))
 Args = tuple[torch.Tensor, ...]
 
@@ -40,9 +41,16 @@ def check(
     *, sizes: Any = SIZES, fused: int = 1, tolerance: float = 2e-5, **options: Any,
 ) -> pliant.Compiled:  # fmt: skip
     """The same as in f64 at all sizes, from one compilation, with so many attention kernels."""
-    example = make(2, 6, 11)
-    shapes = dims or ({0: "b", 2: "s"}, {0: "b", 2: "t"}, {0: "b", 2: "t"})
-    f = pliant.compile(Apply(fn), example, dynamic_shapes=(tuple(shapes),), **options)
+    example, shapes = make(2, 6, 11), (tuple(dims or DIMS),)
+    f = pliant.compile(Apply(fn), example, dynamic_shapes=shapes, **options)
+    return check_compiled(f, fn, make, sizes=sizes, fused=fused, tolerance=tolerance)
+
+
+def check_compiled(
+    f: pliant.Compiled, fn: Callable[..., Any], make: Callable[[int, int, int], Args],
+    *, sizes: Any = SIZES, fused: int = 1, tolerance: float = 2e-5,
+) -> pliant.Compiled:  # fmt: skip
+    """The same, of what is compiled."""
     assert f.explain().count("[attention") == fused, f.explain()
     for b, s, t in sizes:
         args = make(b, s, t)
@@ -212,8 +220,8 @@ def test_shared_heads(shared: int) -> None:
     check(slopes, make)
 
 
-@pytest.mark.parametrize("target", [None, "x86-64-avx512", "x86-64-avx2"])
-def test_bf16(target: str | None) -> None:
+@pytest.mark.parametrize("kind", ["depths", "causal", "unscaled", "linear"])
+def test_bf16(kind: str) -> None:
     """Factors in pairs: of depths and numbers of keys that are odd, under masks, with shared heads,
     with weights that are no softmax. The weights are bf16, what they are made of stays f32."""
 
@@ -233,13 +241,19 @@ def test_bf16(target: str | None) -> None:
     def of_depths(keys: int, values: int) -> Callable[[int, int, int], Args]:
         return lambda *n: operands(*n, keys=keys, values=values)
 
-    options: Any = {"precision": "bf16", "tolerance": 0.06} | ({"target": target} if target else {})
-    for keys, values in ((24, 40), (13, 31), (64, 33)):
-        check(attend, of_depths(keys, values), **options)
-    keys = [n for n in SIZES if n[2]]
-    check(causal, shared, sizes=[*keys, (1, 70, 300)], **options)
-    check(unscaled, operands, sizes=keys, **options)
-    check(linear, operands, sizes=keys, **options)
+    depths = [(attend, of_depths(*d), SIZES) for d in ((24, 40), (13, 31), (64, 33))]
+    some = tuple(n for n in SIZES if n[2])
+    cases: dict[str, list[tuple[Callable[..., Any], Callable[..., Args], Any]]] = {
+        "depths": depths,
+        "causal": [(causal, shared, (*some, (1, 70, 300)))],
+        "unscaled": [(unscaled, operands, some)],
+        "linear": [(linear, operands, some)],
+    }
+    for fn, make, sizes in cases[kind]:
+        graph = traced(Apply(fn), make(2, 6, 11), (DIMS,))
+        for target in ("native", "x86-64-avx512", "x86-64-avx2"):
+            f = pliant.compile(graph, precision="bf16", target=target)
+            check_compiled(f, fn, make, sizes=sizes, tolerance=0.06)
 
 
 def test_one_head() -> None:

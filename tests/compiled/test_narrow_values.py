@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pliant
+from tests.compiled.torch_run import traced
 
 SIZES = ((1, 9, 9), (2, 16, 11), (1, 33, 20), (3, 8, 40))
 
@@ -77,9 +78,8 @@ def compiled(module: nn.Module) -> pliant.Compiled:
     for p in module.parameters():
         nn.init.normal_(p, std=1 / max(p[0].numel(), 1) ** 0.5)
     shapes = ({0: "n", 2: "h", 3: "w"},)
-    return pliant.compile(
-        module.eval(), (torch.randn(2, 16, 12, 14),), dynamic_shapes=shapes, precision="bf16"
-    )
+    graph = traced(module, (torch.randn(2, 16, 12, 14),), shapes)
+    return pliant.compile(graph, precision="bf16")
 
 
 def wide(f: pliant.Compiled) -> set[str]:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 import pliant
+from pliant.frontend.select import Request, import_model
+from pliant.ops.table import OPERATORS
 from pliant.runtime.callable import Compiled
 from tests.compiled.torch_cases import Case
 from tests.frontend.torch.running import assert_same
@@ -23,6 +25,17 @@ class Apply(torch.nn.Module):
 
     def forward(self, *args: Any) -> Any:
         return self.fn(*args)
+
+
+def traced(
+    module: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any, **dims: pliant.Dim
+) -> Any:
+    """A module as a graph function with its weights, to compile in several ways: tracing takes
+    longer than all that comes after it. With no example, `precision` does not have it compiled a
+    second time, as it is, to tell the accuracy."""
+    request = Request(module.eval(), args, None, dynamic_shapes, dims)
+    imported = import_model(request, OPERATORS)
+    return imported.function, imported.weights
 
 
 def compiled(case: Case) -> Compiled:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import pliant
 from pliant import UnsupportedError
+from tests.compiled.torch_run import traced
 
 BF16 = 2.0**-8  # half a unit in the last place, relative
 
@@ -133,9 +134,8 @@ def test_windows(channels: int, window: int, stride: int) -> None:
     """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""
     torch.manual_seed(0)
     module = Pictures(channels, window, stride).eval()
-    dims = {0: "n", 2: "h", 3: "w"}
-    x = torch.randn(2, 3, 20, 21)
-    f = pliant.compile(module, (x,), dynamic_shapes=(dims,), precision="bf16")
+    graph = traced(module, (torch.randn(2, 3, 20, 21),), ({0: "n", 2: "h", 3: "w"},))
+    f = pliant.compile(graph, precision="bf16")
     assert "[windowed]" in f.explain() and "conv stays f32" not in f.explain()
     assert f.explain().count("[map]") == 2  # of the picture, and of the result
     for n, h, w in ((0, 4, 4), (1, 1, 1), (1, 2, 33), (2, 3, 4), (1, 9, 8), (3, 16, 7), (1, 31, 5)):
