@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _FEATURE: Final = "avx512bf16"
 _WIDTHS: Final = (8, 16, 32)  # lanes: a part of a register of sums, one, two
 _WIDEST: Final = 16  # sums of an instruction
+_QUAD: Final = 4  # bf16 of 64 bits
 
 
 def has_pairs(features: Collection[str]) -> bool:
@@ -92,6 +93,8 @@ def _part(e: Emitter, total: Val, products: list[tuple[Val, Val]], start: int, w
 def _words(e: Emitter, vectors: list[str], lanes: range) -> str:
     """Each lane's elements next to each other; a zero next to each of a vector that is alone."""
     words = vector_type("i32", len(lanes))
+    if len(vectors) > 1 and e.lanes == 2 * _WIDEST:
+        return _interleaved(e, vectors, upper=lanes.start > 0)
     if len(vectors) > 1:
         order = [k + e.lanes * v for k in lanes for v in range(len(vectors))]
         found = _shuffled(e, "i16", (vectors[0], vectors[1]), order, e.lanes)
@@ -100,6 +103,29 @@ def _words(e: Emitter, vectors: list[str], lanes: range) -> str:
     if len(lanes) < e.lanes:
         part = _shuffled(e, "i16", (part, "poison"), lanes, e.lanes)
     return e.text.assign(f"zext {vector_type('i16', len(lanes))} {part} to {words}")
+
+
+def _interleaved(e: Emitter, vectors: list[str], *, upper: bool) -> str:
+    """The words of the lower or the upper half of the lanes of two vectors. A permutation of two
+    vectors takes the units that multiply; one of each, which brings quads of lanes to where the
+    halves want them, and the unpacking of two take others."""
+    count = 2 * _WIDEST
+    quads = count // _QUAD
+    order = [k // 2 + k % 2 * (quads // 2) for k in range(quads)]
+    shorts, wide = vector_type("i16", count), vector_type("i64", quads)
+    parts = []
+    for v in vectors:
+        whole = e.text.assign(f"bitcast {shorts} {v} to {wide}")
+        moved = _shuffled(e, "i64", (whole, "poison"), order, quads)
+        parts.append(e.text.assign(f"bitcast {wide} {moved} to {shorts}"))
+    picks = [
+        2 * _QUAD * pair + _QUAD * upper + k + count * side
+        for pair in range(quads // 2)
+        for k in range(_QUAD)
+        for side in range(BF16.group)
+    ]
+    found = _shuffled(e, "i16", (parts[0], parts[1]), picks, count)
+    return e.text.assign(f"bitcast {shorts} {found} to {vector_type('i32', _WIDEST)}")
 
 
 def _shuffled(
