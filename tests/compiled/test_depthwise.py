@@ -49,6 +49,9 @@ def check(module: nn.Module, sizes: Any = SIZES) -> None:
     {"kernel_size": 7, "padding": 3},
     {"kernel_size": 3, "padding": (2, 3), "dilation": (2, 3)},
     {"kernel_size": (1, 3), "padding": (0, 5), "bias": False},
+    {"kernel_size": 9, "padding": 4},
+    {"kernel_size": (3, 31), "padding": (1, 15)},
+    {"kernel_size": (19, 17), "padding": (9, 8), "stride": (1, 2)},
 ], ids=str)  # fmt: skip
 def test_sizes(channels: int, options: dict[str, Any]) -> None:
     check(model(channels, channels, **options))

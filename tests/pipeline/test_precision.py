@@ -129,7 +129,7 @@ def test_windows_that_are_as_fast_in_f32(window: Any) -> None:
 
 
 @pytest.mark.parametrize("channels", [16, 24, 40, 64, 75])
-@pytest.mark.parametrize(("window", "stride"), [(5, 1), (5, 2), (7, 1), (4, 1)])
+@pytest.mark.parametrize(("window", "stride"), [(5, 1), (5, 2), (7, 1), (4, 1), (11, 1), (18, 2)])
 def test_windows(channels: int, window: int, stride: int) -> None:
     """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""
     torch.manual_seed(0)

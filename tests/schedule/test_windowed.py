@@ -83,6 +83,7 @@ LARGE: dict[str, dict[str, Any]] = {
     "strided": {"kernel_size": 5, "padding": 2, "stride": 2},
     "dilated": {"kernel_size": 5, "padding": 3, "dilation": 2},
     "even": {"kernel_size": 4, "padding": 1},
+    "wide": {"kernel_size": 9, "padding": 4},
     "more than the kernel": {"kernel_size": 5, "padding": 7},
 }
 
@@ -104,6 +105,16 @@ def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
     assert pairs == any(isinstance(n, Reduce) for n in walk(p.function.body))
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_wide_windows_are_run_through_in_steps(pairs: bool) -> None:
+    dtype = torch.bfloat16 if pairs else torch.float32
+    spec = spec_of(depthwise(kernel_size=(2, 31), padding=(1, 15)), dtype=dtype)
+    p = windowed_recipe(spec, LANES, SUMS, pairs=pairs)
+    loops = [p.loop(x) for block in p.blocks for x in p.loops(block)]
+    assert {x.extent.value for x in loops if x.kind == "unrolled"} <= {4, 7, 8}
+    assert any(x.extent.is_const and x.extent.value == 3 for x in loops)  # of 8, and one of 7
+
+
 def test_pairs_of_products() -> None:
     """Two rows of bf16 at a time, by one instruction where there is one; a last one by itself."""
     module = nn.Sequential(depthwise(kernel_size=5, padding=2), nn.ReLU6())
@@ -121,7 +132,6 @@ def test_pairs_of_products() -> None:
     nn.MaxPool2d(3, 1, 1),  # neighbours share nothing
     nn.AvgPool2d(3, 2, 1),
     depthwise(kernel_size=(3, 1)),  # no window along the rows
-    depthwise(kernel_size=(1, 9), padding=(0, 4)),  # a wide one
 ])  # fmt: skip
 def test_others_are_left(module: nn.Module) -> None:
     assert not is_windowed(spec_of(module), LANES)

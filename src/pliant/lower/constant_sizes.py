@@ -2,18 +2,19 @@
 
 A kernel takes its sizes as arguments, so that layers of other sizes share it (`canonical`). Rows of
 few elements are another matter: known, they are as many vectors as it takes, and the kernel has no
-loop over blocks of them and no mask at run time. What is known of a model's symbols is no less
-shared for it: these are channels, not lengths.
+loop over blocks of them and no mask at run time. So are the sides of windows that slide: they are
+run through in steps that are code. What is known of a model's symbols is no less shared for it:
+these are channels, not lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Final
 
-from pliant.ir.expr import Expr, Index, Load, Select
-from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.expr import Expr, Index, Load, Select, index_names, loads_of
+from pliant.ir.tensor import Compute, Tensor, own_nodes
 from pliant.lower.groups import Group
 from pliant.sym.expr import Int, as_int
 
@@ -35,7 +36,22 @@ def extents_to_keep(group: Group) -> frozenset[int]:
         ends = [end for t in tensors for end in _ends(t, t.axes[group.order[-1]].var)]
         row = (group.space[group.order[-1]],)
         return _short(row, ends, SHORT) if ends else frozenset()
+    if group.kind == "reduction":
+        return _windows([m.tensor for m in group.members])
     return frozenset()
+
+
+def _windows(tensors: Iterable[Tensor]) -> frozenset[int]:
+    """The sides of windows that slide along results."""
+    found = set()
+    for tensor in tensors:
+        if isinstance(tensor, Compute):
+            outer = {a.var for a in tensor.axes}
+            indices = [index_names(i) for x in loads_of(tensor.body) for i in x.indices]
+            slide = {name for names in indices if names & outer for name in names}
+            sides = [a.extent for a in tensor.reduce_axes if a.var in slide]
+            found |= {x.value for x in sides if x.is_const}
+    return frozenset(found)
 
 
 def _short(extents: tuple[Int, ...], ends: list[Int], limit: int) -> frozenset[int]:

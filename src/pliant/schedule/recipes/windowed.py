@@ -7,6 +7,7 @@
             a tile of accumulators starts; each element of the window updates all of it; it is used
             what slides along the tile is the innermost of the window's loops; it, and those of the
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
+            (along a wide window in steps, of which each is unrolled)
 
 With channels innermost a tile is of columns; it is of two rows, one vector wide, where the window
 moves by one, so that they share what they read, too. Of images that come with their channels first
@@ -22,6 +23,7 @@ channels: where neighbours share no second operand (pools), `reduction` is as fa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -31,19 +33,20 @@ from pliant.ir.few_channels import filters_of
 from pliant.ir.tensor import Compute
 from pliant.ir.windows import is_small
 from pliant.loop.regions import accesses
+from pliant.loop.stmt import Iter
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part, live_part
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, read_apart, reduced_nest
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int, ceildiv, var
 
 TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums, few enough to stay
 WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
-WIDEST_WINDOW: Final = 8  # elements of a window that are worth unrolling
+STEP: Final = 8  # elements along a window that are unrolled: more would share little more
 PAIR: Final = 2  # products of bf16 that an instruction adds up
 
 
@@ -57,7 +60,7 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     if tiled.extent.is_const and tiled.extent.value < TILE:
         return False
     slid = _slid(spec, tensor)
-    if slid is None or not slid.extent.is_const or not 1 < slid.extent.value <= WIDEST_WINDOW:
+    if slid is None or not slid.extent.is_const or slid.extent.value == 1:
         return False
     operands = [[index_names(i) for i in x.indices] for x in loads_of(tensor.body)]
     window = {a.var for a in tensor.reduce_axes}
@@ -174,9 +177,13 @@ def _scheduled(
     if len(outer) > 1:
         p = p.fuse(*outer)
         outer = list(p.made)
+    slid = _slid(spec, tensor)
+    assert slid is not None
     for part in every:
         if pairs:
             p = _in_pairs(p, part)
+        if slid.extent.value > STEP:
+            p = _in_steps(p, part)
         p = _in_registers(p, part, len(tile), lanes)
     return p.parallel(outer[0], grain=grain(work))
 
@@ -213,8 +220,8 @@ def _of_rows(p: Program, tiles: str, axis: int) -> Program:
     """Only those rows of the window that are inside of the image; `axis`: which of its loops it
     is."""
     update = _blocks(p, tiles)[1]
-    block, loops = p.block(update), p.loops(update)
-    reduced = [b for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "R"]
+    loops = p.loops(update)
+    reduced = [b for i, b in _iters(p, update) if i.kind == "R"]
     (rows,) = reduced[axis].names
     inner = loops[loops.index(rows) + 1 :]
     with suppress(SchedulingError):  # where it is not known that others add nothing
@@ -265,15 +272,40 @@ def _inner(p: Program, loop: str) -> tuple[Program, list[str]]:
     return p, [loop, *map(str, p.made)]
 
 
+def _in_steps(p: Program, tiles: str) -> Program:
+    """What slides along a tile of columns in steps, as equal as may be, of what can be unrolled."""
+    for update in (b for b in _blocks(p, tiles) if _is_sum(p, b)):
+        *_, outer, inner, _lane = p.loops(update)
+        summed = {v for i, b in _iters(p, update) if i.kind == "R" for v in b.names}
+        slid, column = (inner, outer) if inner in summed else (outer, inner)
+        extent = p.loop(slid).extent.value
+        before = set(p.blocks)
+        if slid == inner:
+            p = p.reorder(slid, column)
+        p = p.split(slid, ceildiv(extent, ceildiv(extent, STEP)), tail="peel", tail_loop="exact")
+        if slid == inner:
+            for part in (update, *(b for b in p.blocks if b not in before)):
+                p = p.reorder(*reversed(p.loops(part)[-3:-1]))
+    return p
+
+
+def _is_sum(p: Program, block: str) -> bool:
+    """Whether the block updates sums."""
+    return any(i.kind == "R" for i, _ in _iters(p, block))
+
+
+def _iters(p: Program, block: str) -> Iterator[tuple[Iter, Int]]:
+    b = p.block(block)
+    return zip(b.iters, b.bindings, strict=True)
+
+
 def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
     """Each tile of sums, of so many loops, at once. Above a tile's loops are those of the window
     that slide along it."""
-    update = _blocks(p, tiles)[1]
-    depth = len(p.loops(update))
     # Results that several outputs keep are stored in one nest.
-    nests = dict.fromkeys(p.loops(block) for block in _blocks(p, tiles))
-    for loops in nests:
-        slid = rank - 1 if len(loops) == depth else 0
+    nests = {p.loops(block): _is_sum(p, block) for block in _blocks(p, tiles)}
+    for loops, sums in nests.items():
+        slid = rank - 1 if sums else 0
         p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
