@@ -17,6 +17,11 @@ MODULES: dict[str, tuple[type[nn.RNNBase], dict[str, Any]]] = {
     "lstm": (nn.LSTM, {}),
     "lstm, layers": (nn.LSTM, {"num_layers": 3, "bidirectional": True, "dropout": 0.5}),
     "lstm, time first": (nn.LSTM, {"batch_first": False, "bias": False}),
+    "lstm, projection": (nn.LSTM, {"proj_size": 3}),
+    "lstm, layers of projections": (
+        nn.LSTM,
+        {"num_layers": 2, "bidirectional": True, "proj_size": 2, "bias": False},
+    ),
     "gru": (nn.GRU, {}),
     "gru, layers": (nn.GRU, {"num_layers": 2, "bidirectional": True, "bias": False}),
     "gru, wide": (nn.GRU, {"hidden_size": 33, "batch_first": False}),
@@ -40,7 +45,8 @@ def test_every_length(name: str, given: bool) -> None:
 
     def make(b: int, s: int) -> tuple[Any, ...]:
         x = tensor(*((b, s) if module.batch_first else (s, b)), 5, seed=s)
-        begin = tuple(tensor(ways, b, module.hidden_size, seed=b + k) for k in range(states))
+        widths = (module.proj_size or module.hidden_size, module.hidden_size)[:states]
+        begin = tuple(tensor(ways, b, n, seed=b + k) for k, n in enumerate(widths))
         return (x, begin if states == 2 else begin[0]) if given else (x,)
 
     batch, steps = (0, 1) if module.batch_first else (1, 0)
@@ -95,14 +101,6 @@ def test_an_exported_program() -> None:
     with torch.no_grad():
         f = pliant.compile(torch.export.export(module, (x,)))
         assert_same(f(x), module(x), tolerance=1e-5)
-
-
-def test_a_projection() -> None:
-    """Of the state: torch writes it step by step, at one length."""
-    module = nn.LSTM(5, 6, proj_size=3, batch_first=True).eval()
-    x = tensor(2, 4, 5)
-    with torch.no_grad():
-        assert_same(pliant.compile(module, (x,))(x), module(x), tolerance=1e-5)
 
 
 def test_torch_is_as_it_was() -> None:

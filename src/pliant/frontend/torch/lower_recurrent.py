@@ -24,10 +24,8 @@ def _lowering(kind: str) -> Lowering:
         states = tuple(start) if op == "lstm" else (start,)
         if train and dropout:
             raise ctx.unsupported("dropout while training; call model.eval() before exporting")
-        each = 4 if has_biases else 2
         ways = 2 if bidirectional else 1
-        if len(params) != each * ways * layers:
-            raise ctx.unsupported("a projection of the state (proj_size)")
+        each = len(params) // (ways * layers)
         dtype = x.dtype
         wide = dtype if dtype.bits >= f32.bits else f32
         y = ctx.cast(x, wide)
@@ -53,19 +51,46 @@ def _lowering(kind: str) -> Lowering:
 
 
 def _direction(
-    ctx: Context, op: str, x: Value, params: Sequence[Value], start: Sequence[Value], **attrs: Any
-) -> tuple[Value, ...]:
+    ctx: Context, op: str, x: Value, params: Sequence[Value], start: Sequence[Value], *,
+    reverse: bool, **attrs: Any,
+) -> tuple[Value, ...]:  # fmt: skip
     """All h [T, B, H] and the last states [B, H] of `x` [T, B, I]."""
-    w, r, *biases = params
-    given = ctx.call("matmul", x, ctx.call("transpose", w, perm=(1, 0)))
-    if biases:
-        given, inner = ctx.call("add", given, biases[0]), biases[1]
+    w, r, *more = params
+    projection = more.pop() if len(more) % 2 else None
+    given, weights = ctx.call("matmul", x, _turned(ctx, w)), _turned(ctx, r)
+    if more:
+        given, inner = ctx.call("add", given, more[0]), more[1]
     else:
         inner = ctx.call("expand", ctx.scalar(0, x.dtype), shape=(r.shape[0],))
+    if projection is not None:
+        p = _turned(ctx, projection)
+        h, c = start
+        given = _add_to_first(ctx, given, ctx.call("matmul", h, weights), reverse=reverse)
+        weights = ctx.call("matmul", p, weights)
+        start = (ctx.call("full", shape=c.shape, value=0.0, dtype=c.dtype), c)
     steps, batch = x.shape[:2]
     lengths = ctx.call("expand", ctx.tensor(as_int(steps), i64), shape=(batch,))
-    weights = ctx.call("transpose", r, perm=(1, 0))
-    return tuple(ctx.call(op, given, weights, inner, lengths, *start, **attrs))
+    done = ctx.call(op, given, weights, inner, lengths, *start, reverse=reverse, **attrs)
+    if projection is None:
+        return tuple(done)
+    y, last, last_c = done
+    return ctx.call("matmul", y, p), ctx.call("matmul", last, p), last_c
+
+
+def _turned(ctx: Context, w: Value) -> Value:
+    return ctx.call("transpose", w, perm=(1, 0))  # type: ignore[no-any-return]
+
+
+def _add_to_first(ctx: Context, given: Value, more: Value, *, reverse: bool) -> Value:
+    """What the step that is taken first gets more: a state h = u . p that is projected is kept as
+    u, with the weights p . r, and begins as an h that no u need have."""
+    rest = given.shape[0] - 1
+    row = ctx.call("unsqueeze", more, axes=(0,))
+    before, after = (rest, 0) if reverse else (0, rest)
+    pads = ((before, after), (0, 0), (0, 0))
+    return ctx.call(  # type: ignore[no-any-return]
+        "add", given, ctx.call("pad", row, pads=pads, mode="constant", value=0)
+    )
 
 
 RECURRENT: Final[Table] = {
