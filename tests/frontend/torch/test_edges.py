@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import pliant
@@ -177,6 +178,19 @@ def test_bags(mode: str) -> None:
 
     args = (rows, torch.tensor(ends), weight)
     assert_same(pliant.compile(Apply(bags), args)(*args), bags(*args))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_any_number_of_bags(mode: str) -> None:
+    """Torch reads the first of no offsets, and may die of it: none are given to it."""
+    bags, table = nn.EmbeddingBag(9, 5, mode=mode), torch.arange(40).view(8, 5) % 9
+    f = pliant.compile(bags, (table[0], table[0, :2]), dynamic_shapes=({0: "n"}, {0: "k"}))
+    for starts in ([0], [0, 2, 2], [0, 0, 4, 5]):
+        args = (table[2, :5], torch.tensor(starts))
+        assert_same(f(*args), bags(*args))
+    f = pliant.compile(bags, (table,), dynamic_shapes=({0: "n", 1: "k"},))
+    for n, k in ((8, 5), (3, 1), (0, 2)):
+        assert_same(f(table[:n, :k]), bags(table[:n, :k]))
 
 
 @pytest.mark.parametrize("sections", [2, 3, 5])

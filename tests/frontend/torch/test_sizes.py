@@ -63,6 +63,7 @@ CASES: dict[str, Any] = {
         torch.take_along_dim(x, x.argsort(0)),
         torch.take_along_dim(x, x.argmax()),
     ),
+    "steps of a size": lambda x: torch.arange(2, x.shape[0] * x.shape[1], x.shape[0]),
     "powers": lambda x: (
         torch.vander(x[0]),
         torch.vander(x[0], 4, True),

@@ -59,10 +59,11 @@ def arange(ctx: Context, start: Any, end: Any = None, step: Any = 1, **_: Any) -
         start, end = 0, start
     dtype = ctx.out_dtype()
     if all(isinstance(v, int | Int) for v in (start, end, step)):
-        by = constant(step, "the step of arange")
-        low, high = as_int(start), as_int(end)
-        count = ceildiv(high - low, by) if by > 0 else ceildiv(low - high, -by)
         facts = ctx.builder.facts
+        by, low, high = as_int(step), as_int(start), as_int(end)
+        if not facts.le(0, by):
+            by = as_int(constant(step, "a step of arange that may be negative"))
+        count = ceildiv(high - low, by) if facts.le(0, by) else ceildiv(low - high, -by)
         if not facts.le(0, count):
             count = maximum(0, count)
         return ctx.call("iota", size=facts.simplify(count), start=low, step=by, dtype=dtype)
