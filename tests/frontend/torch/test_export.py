@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -402,3 +403,12 @@ def test_elements_as_results() -> None:
             (torch.ones(5),),
             dynamic_shapes=(({0: "n"},),),
         )
+
+
+def test_threads_trace_one_after_the_other() -> None:
+    """Torch keeps what it traces in the process."""
+    x, models = torch.ones(2, 4), [nn.Linear(4, 3 + k) for k in range(4)]
+    with ThreadPoolExecutor(len(models)) as pool:
+        made = list(pool.map(lambda m: pliant.compile(m, (x,)), models))
+    for f, model in zip(made, models, strict=True):
+        assert_same(f(x), model(x).detach())

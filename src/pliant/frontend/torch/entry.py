@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from typing import Final
 
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request
@@ -13,13 +15,17 @@ from pliant.graph.operator import Operators
 from pliant.runtime.manifest import Parameter
 from pliant.runtime.tree import LEAF, Tree
 
+_TRACING: Final = threading.RLock()
+"""Torch traces one model at a time, and what is written otherwise meanwhile is the process's."""
+
 
 def import_request(request: Request, operators: Operators) -> ImportedModel:
     """Export and import a torch module, or import an ExportedProgram."""
-    model = import_torch(
-        request.model, request.args, request.kwargs, operators=operators,
-        dynamic_shapes=request.dynamic_shapes, dims=request.dims,
-    )  # fmt: skip
+    with _TRACING:
+        model = import_torch(
+            request.model, request.args, request.kwargs, operators=operators,
+            dynamic_shapes=request.dynamic_shapes, dims=request.dims,
+        )  # fmt: skip
     order = list(_leaf_indices(model.output))
     function = model.function.replace(results=tuple(model.function.results[k] for k in order))
     outputs = tuple(_output_names(model.output, "output"))
