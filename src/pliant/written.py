@@ -114,6 +114,8 @@ def chosen_programs(
 ) -> dict[str, Choice]:
     """What `programs=` of `pliant.compile` says, for `opt.use_programs`. Raises InvalidModelError
     for names of no operator, and for programs that the target cannot run."""
+    if not isinstance(programs, Mapping):
+        raise InvalidModelError(f"programs is a dict by operator, not {programs!r:.60}")
     chosen: dict[str, Choice] = {}
     for name, choice in programs.items():
         if name not in operators:

@@ -123,6 +123,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
         {"kwargs": [1]}, InvalidModelError,
         "kwargs are example inputs in a dict by name, not a list",
     ),
+    "programs as list": (
+        {"programs": ["relu"]}, InvalidModelError, "programs is a dict by operator, not ['relu']",
+    ),
     "shapes as text": (
         {"dynamic_shapes": "batch"}, ShapeError,
         "dynamic_shapes of an ONNX model is a dict by input name",

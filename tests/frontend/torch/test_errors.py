@@ -95,3 +95,9 @@ def test_sizes_that_values_decide() -> None:
 
     with pytest.raises(UnsupportedError, match=r"aten\.as_strided.* depends on the values"):
         pliant.compile(Some(), (torch.randn(5, 3), torch.tensor([1, 2])))
+
+
+def test_torchscript() -> None:
+    for made in (torch.jit.script(nn.Linear(4, 3)), torch.jit.trace(nn.ReLU(), torch.ones(3))):
+        with pytest.raises(UnsupportedError, match="the torch module that it was made from"):
+            pliant.compile(made, (torch.ones(2, 4),))

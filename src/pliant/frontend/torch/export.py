@@ -129,6 +129,10 @@ def _raised(leaf: Leaf, least: Mapping[str, int]) -> Mapping[int, Request]:
 def _check_example(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if not isinstance(model, torch.nn.Module):
         raise not_a_model(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            "TorchScript cannot be traced: give the torch module that it was made from"
+        )
     try:
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
