@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import sys
 import types
 import weakref
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.base.errors import InvalidModelError, ResourceError, ShapeError
+from pliant.base.errors import InvalidModelError, ResourceError, ShapeError, UnsupportedError
 from pliant.runtime.callable import Program, bytes_of
 from pliant.runtime.manifest import Parameter
 from pliant.runtime.tree import LEAF, Tree, tuple_of
@@ -121,6 +123,12 @@ def test_out_in_the_results_structure_or_flat():
         assert result["total"] is s
         assert result["rest"][0] is d
         np.testing.assert_array_equal(d, X - Y)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_code_is_not_copied(copied):
+    with pytest.raises(UnsupportedError, match="save"):
+        copied(tiny.program().function("add"))
 
 
 def test_stats_and_texts():

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pliant.base.dtypes import DTYPES
-from pliant.base.errors import InvalidModelError, ResourceError, ShapeError
+from pliant.base.errors import InvalidModelError, ResourceError, ShapeError, UnsupportedError
 from pliant.base.load import load_module
 from pliant.runtime import _native, abi
 from pliant.runtime.artifact import Artifact, Bytes, copy_artifact, write_artifact
@@ -174,6 +174,12 @@ class Compiled:
         if out is not None:
             out = self._flatten_out(out)
         return unflatten(self._result, self._call(args, out))
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise UnsupportedError(
+            "a compiled function is code in this process, which is not copied or pickled: "
+            "save(path) it and load the file with pliant.load"
+        )
 
     def run(
         self, inputs: Mapping[str, object], out: Mapping[str, object] | None = None
