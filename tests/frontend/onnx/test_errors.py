@@ -117,8 +117,9 @@ def test_operands_of_two_types() -> None:
 def test_an_input_without_a_shape() -> None:
     model = parsed(ADD)
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(UnsupportedError, match=r"'x' has no shape in the file; give one"):
+    with pytest.raises(UnsupportedError, match=r"'x' has no shape in the file; give one") as caught:
         import_onnx(model, OPERATORS)
+    assert 'dynamic_shapes={"x": ("batch", None, 3)}' in str(caught.value)
     assert import_onnx(model, OPERATORS, input_shapes={"x": (None,)}).inputs == ("x",)
 
 

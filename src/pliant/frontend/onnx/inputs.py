@@ -75,7 +75,7 @@ def input_type(
     else:
         raise UnsupportedError(
             f"{what} has no shape in the file; give one with its rank, such as "
-            f'input_shapes={{"{info.name}": ("batch", None, 3)}}'
+            f'dynamic_shapes={{"{info.name}": ("batch", None, 3)}}'
         )
     return dtype, tuple(_size(e, k, info.name, names, what) for k, e in enumerate(entries))
 
