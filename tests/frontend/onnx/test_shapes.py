@@ -202,6 +202,18 @@ def test_range_over_a_dim() -> None:
     assert shapes_of(model) == ["i64[m]"]
 
 
+@pytest.mark.parametrize("shape", [(3,), (0,), (2, 3), (1, 2), (2, 1, 3)])
+def test_places_in_what_is_nowhere_zero(shape: tuple[int, ...]) -> None:
+    """A range, as older exporters write it."""
+    dims = ", ".join("abc"[: len(shape)])
+    model = imported(
+        f"g (float[{dims}] x) => (int64[r, k] y) {{ s = Shape(x) "
+        "o = ConstantOfShape<value = int64[1] {1}>(s) y = NonZero(o) }"
+    )
+    (y,) = run(model, [np.zeros(shape, np.float32)])
+    np.testing.assert_array_equal(y, np.stack(np.nonzero(np.ones(shape))))
+
+
 def test_a_runtime_shape_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError) as caught:
         imported(

@@ -13,9 +13,9 @@ import numpy as np
 from onnx import NodeProto, ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from pliant.base.dtypes import from_numpy
+from pliant.base.dtypes import from_numpy, i64
 from pliant.base.errors import InvalidModelError
-from pliant.frontend.onnx.site import Item, Lowering, Site
+from pliant.frontend.onnx.site import Item, Lowering, Site, product
 from pliant.graph.function import Value
 from pliant.sym.expr import as_int
 
@@ -46,6 +46,21 @@ def lower_by_value(s: Site) -> tuple[Item | None, ...]:
     return tuple(_item(np.asarray(next(found))) if n else None for n in node.output)
 
 
+def lower_non_zero(s: Site) -> tuple[Item | None, ...] | Value:
+    """Of what is not zero anywhere all places: older exporters write ranges so."""
+    x = s.item(0)
+    made = next((b for b in s.builder.bindings if x.value in b.outputs), None)
+    if made is None or made.op != "full" or not dict(made.attrs)["value"] or not x.rank:
+        return lower_by_value(s)
+    rows = []
+    for k, size in enumerate(x.shape):
+        along = s.call("iota", size=size, start=0, step=1, dtype=i64)
+        column = tuple(size if j == k else as_int(1) for j in range(x.rank))
+        whole = s.call("expand", s.reshape(along, column), shape=x.shape)
+        rows.append(s.reshape(whole, (product(x.shape),)))
+    return s.call("stack", tuple(rows), axis=0)
+
+
 def _item(array: np.ndarray) -> Item:
     return Item(from_numpy(array.dtype), tuple(map(as_int, array.shape)), known=array)
 
@@ -62,7 +77,8 @@ _STRINGS = "strings are not supported: do this outside of the model"
 _IMAGES = "decoding of image files is not supported: give the model the decoded image"
 
 DATA: Final[Mapping[str, Lowering]] = {
-    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), lower_by_value),
+    **dict.fromkeys(("NonMaxSuppression", "Unique"), lower_by_value),
+    "NonZero": lower_non_zero,
     **dict.fromkeys(
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
          "RandomUniformLike"),
