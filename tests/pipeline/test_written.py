@@ -169,9 +169,27 @@ def no_corner(x: f32[n, m], y: f32[n, m]):
         y[i, j] = x[i, j]
 
 
+def past_the_end(x: f32[n], y: f32[n]):
+    for i in grid(n):
+        y[i] = 0.5 * (x[i] + x[i + 1])
+
+
+def before_the_start(x: f32[n, m], y: f32[n, m]):
+    for i, j in grid(n, m):
+        y[i, j] = x[i, j - 2]
+
+
+def stored_past_the_end(x: f32[n], y: f32[n]):
+    for i in grid(n):
+        y[i + 1] = x[i]
+
+
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
+        (past_the_end, "index n of dim 0 of x is outside of 0 to n - 1"),
+        (before_the_start, "index -2 of dim 1 of x is outside of 0 to m - 1"),
+        (stored_past_the_end, "index n of dim 0 of y is outside of 0 to n - 1"),
         (first_half, r"y is written up to n//2 of the n along dim 0"),
         (but_the_first, "y is written from index 1 of dim 0 on, not before"),
         (no_corner, r"y is written up to m - 1 of the m along dim 1"),

@@ -14,21 +14,30 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.errors import InvalidModelError
+from pliant.ir.expr import Select
+from pliant.ir.node import walk
+from pliant.loop.bounds import Span, span
 from pliant.loop.boxes import touched_box
-from pliant.loop.regions import accesses
+from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import (
+    Block,
     Buffer,
+    Check,
     Function,
+    If,
     Invoke,
     Stmt,
+    While,
     compact_strides,
     statements,
     stored,
 )
+from pliant.sym.expr import Int
 from pliant.sym.extents import solve_extents
 from pliant.sym.facts import Facts
 
 OUTPUTS: Final = "outputs"  # the note that names them
+_CONDITIONAL: Final = (Check, If, Invoke, Select, While)
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,8 @@ class Signature:
 
 def signature(function: Function) -> Signature:
     """Raises InvalidModelError, with the reason, where the program is no function of arrays: it
-    stores nothing, an output's old contents matter, part of an output is never stored whatever the
-    sizes (but for 0 and 1), memory is not compact or a size is left open.
+    stores nothing, an output's old contents matter, part of an output is never stored or an index
+    lies outside whatever the sizes (but for 0 and 1), memory is not compact or a size is left open.
     """
     said = dict(function.notes).get(OUTPUTS)
     stored = stored_buffers(function.body)
@@ -58,6 +67,7 @@ def signature(function: Function) -> Signature:
     for b in function.buffers:
         if b.strides != compact_strides(b.shape):
             raise refuse(f"{b.name} has strides of its own; arrays that are passed are compact")
+    _check_inside(function, refuse)
     _check_started(function, outputs, refuse)
     _check_filled(function, outputs, refuse)
     unknown = set(function.sizes) - solve_extents([(e, e) for b in inputs for e in b.shape]).keys()
@@ -69,6 +79,46 @@ def signature(function: Function) -> Signature:
 def stored_buffers(body: Stmt) -> frozenset[Buffer]:
     """Buffers that something stores into (not by a call)."""
     return frozenset(place.buffer for place in stored(body))
+
+
+def _check_inside(function: Function, refuse: Callable[[str], InvalidModelError]) -> None:
+    """Indices that some iteration certainly has, where nothing depends on a condition."""
+    for x in walk(function.body):
+        if isinstance(x, _CONDITIONAL) or (isinstance(x, Block) and x.where is not None):
+            return
+    facts = _facts(function)
+    for a in accesses(function.body):
+        for d, extent in enumerate(a.buffer.shape):
+            ends = _reached(a, a.index(d), facts)
+            if ends is None or a.buffer not in function.buffers:
+                continue
+            for end, beyond in zip(ends, (-1 - ends[0], ends[1] - extent), strict=True):
+                if facts.nonneg(beyond):
+                    at = facts.simplify(end)
+                    raise refuse(
+                        f"index {at} of dim {d} of {a.buffer.name} is outside of 0 to {extent - 1}"
+                    )
+
+
+def _reached(a: Access, index: Int | None, facts: Facts) -> Span | None:
+    """The least and the greatest value of an index over the loops around it, both of which it has;
+    None where that is not certain."""
+    loops = {x.var: x.extent for x in a.loops}
+    if index is None or not all(facts.positive(e) for e in loops.values()):
+        return None
+    for name in index.names & loops.keys():
+        line = index.linear(name)
+        if line is None or not line[0].is_const or not loops[name].names.isdisjoint(loops):
+            return None
+    return span(index, loops, facts)
+
+
+def _facts(function: Function) -> Facts:
+    """Sizes 0 and 1 are left out."""
+    facts = Facts()
+    for size in function.sizes:
+        facts.declare(size, min=2)
+    return facts
 
 
 def _check_started(
@@ -100,9 +150,7 @@ def _check_filled(
     """What lies outside of the box that all stores stay in keeps whatever was in memory."""
     if any(isinstance(s, Invoke) for s in statements(function.body)):
         return
-    facts, found = Facts(), accesses(function.body)
-    for size in function.sizes:
-        facts.declare(size, min=2)
+    facts, found = _facts(function), accesses(function.body)
     for b in outputs:
         stores = [a for a in found if a.write and a.buffer is b]
         if not stores:
