@@ -17,8 +17,11 @@ _BAGS = (
 )
 
 
-class Legal(TorchDispatchMode):
+class Legal(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises where torch's operators would read outside of their operands."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
