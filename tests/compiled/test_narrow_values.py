@@ -140,16 +140,17 @@ def test_places_stay() -> None:
 
 
 def test_phases_stay() -> None:
-    """Of 800.3 radians bf16 keeps the 800."""
+    """Of 800.3 radians bf16 keeps the 800. Nor are fractions and comparisons made of it."""
 
     class Embedded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.mix = nn.Linear(24, 8)
+            self.mix = nn.Linear(40, 8)
 
         def forward(self, t: Tensor) -> Tensor:
             phases = t[:, None] * torch.exp(-torch.arange(8.0))
-            return self.mix(torch.cat([phases.sin(), phases.cos(), phases % 1], -1))
+            parts = [phases.sin(), phases.cos(), phases % 1, phases - phases.floor()]
+            return self.mix(torch.cat([*parts, (phases > phases.roll(1, 0)).float()], -1))
 
     module, t = Embedded(), torch.rand(40) * 1000
     f = pliant.compile(module, (t[:5],), dynamic_shapes=({0: "n"},), precision="bf16")

@@ -7,7 +7,7 @@
 A model with bf16 products (`opt.bf16_products`) stores what they multiply in half the bytes; what
 else reads it, or is on the way to it, would still move f32. Inside a kernel everything stays f32,
 and so does what softmax, normalisations and other statistics are computed of, what is a place or a
-phase, and what ends up in a result without another product or window.
+phase, or rounded or compared, and what ends up in a result without another product or window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from typing import Final
 
 from pliant.base.dtypes import bf16, f32
 from pliant.ir.bf16 import chosen_in_bf16, from_bf16
-from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, Unary
+from pliant.ir.expr import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+)
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import is_identity
@@ -32,7 +43,9 @@ LINEAR: Final = ("sum", "max", "min", "fmax", "fmin")
 CONDITIONS: Final = ("and", "or", "lt", "le", "eq")
 """What says which elements a window has."""
 
-PERIODIC: Final = ("sin", "cos", "tan", "floormod", "truncmod")
+FINE: Final = (
+    "sin", "cos", "tan", "floormod", "truncmod", "floor", "ceil", "trunc", "round", "sign",
+)  # fmt: skip
 """What makes as much of the last digits of a large value as of the first."""
 
 MADE: Final = ("contraction", "patches", "reduction", "map")
@@ -89,7 +102,7 @@ def _may_be_short(r: _Reader, name: str, s: Stages, short: Mapping[str, str]) ->
         return kind not in ("serial", "attention")
     if not isinstance(tensor, Compute) or kind not in MADE:
         return False
-    if _is_place(tensor.body, name) or _is_phase(r, name):
+    if _is_place(tensor.body, name) or _is_told_apart(r, name):
         return False
     if kind == "patches" and r.stage is r.group.members[0]:
         return True
@@ -124,19 +137,26 @@ def _is_place(body: Expr, name: str) -> bool:
     return False
 
 
-def _is_phase(r: _Reader, name: str) -> bool:
-    """Whether the kernel computes a periodic function of the value, or of what it makes of it."""
+def _is_told_apart(r: _Reader, name: str) -> bool:
+    """Whether the kernel makes much of small differences in the value, or what it makes of it."""
     made = {name}
     for stage in r.group.members[r.group.members.index(r.stage) :]:
         tensor = stage.tensor
         if made.isdisjoint(stage.inputs) or not isinstance(tensor, Compute):
             continue
-        for node in own_nodes(tensor.body):
-            periodic = isinstance(node, Unary | Binary) and node.op in PERIODIC
-            if periodic and any(_reads(x, n) for x in own_nodes(node) for n in made):
+        for node in filter(_is_fine, own_nodes(tensor.body)):
+            if any(_reads(x, n) for x in own_nodes(node) for n in made):
                 return True
         made.add(stage.name)
     return False
+
+
+def _is_fine(x: Node) -> bool:
+    """Such a function, or a comparison (with a number it is mostly the pieces of a function that
+    meet there)."""
+    if isinstance(x, Binary) and x.op in COMPARISONS:
+        return not (isinstance(x.a, Const) or isinstance(x.b, Const))
+    return isinstance(x, Unary | Binary) and x.op in FINE
 
 
 def _is_linear(body: Reduce, name: str) -> bool:
