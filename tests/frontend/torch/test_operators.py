@@ -247,6 +247,16 @@ def test_symbolic_axes_are_sliced_and_split() -> None:
     dynamic(lambda x: torch.cat([x, x[:, :1]], 1), lambda n: (floats(3, n),))
 
 
+def test_products_of_bytes() -> None:
+    """With the extremes of both."""
+
+    def make(n: int) -> tuple[torch.Tensor, ...]:
+        return tuple(ints(*s, low=-128, high=128).to(torch.int8) for s in ((n, 16), (16, 8)))
+
+    for n in (20, 33):  # torch has no product of 16 rows or fewer
+        check(Apply(torch._int_mm), make(n))
+
+
 def test_pixels() -> None:
     dynamic(lambda x: F.pixel_shuffle(x, 2), lambda n: (floats(2, 8, n, 3),))
     check(Apply(lambda x: F.pixel_unshuffle(x, 2)), (floats(2, 3, 4, 6),))

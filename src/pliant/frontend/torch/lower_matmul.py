@@ -30,6 +30,11 @@ def matmul_as(ctx: Context, a: Value, b: Value, dtype: Any) -> Any:
     return ctx.call("matmul", ctx.cast(a, to), ctx.cast(b, to))
 
 
+def of_bytes(ctx: Context, a: Value, b: Value) -> Any:
+    """_int_mm: sums in i32."""
+    return ctx.call("matmul_integer", a, b, None, None)
+
+
 def pairwise(ctx: Context, x: Value, p: float = 2.0) -> Any:
     """pdist: of each pair of rows once. Which they are depends on the number of rows alone."""
     if not x.shape[0].is_const:
@@ -214,6 +219,7 @@ MATMUL: Final[Table] = {
     "aten._grouped_mm.default": of_groups,
     "transformers.grouped_mm_fallback.default": of_groups,
     "aten.mm.dtype": matmul_as,
+    "aten._int_mm.default": of_bytes,
     "aten.bmm.dtype": matmul_as,
     "aten.pdist.default": pairwise,
     "aten._pdist_forward.default": pairwise,
