@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
@@ -31,6 +32,13 @@ def test_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.onnx"
     path.touch()
     with pytest.raises(InvalidModelError, match=r"empty\.onnx: empty, not an ONNX model"):
+        load_model(path)
+
+
+def test_a_file_of_torch(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.ones(3)}, path)
+    with pytest.raises(InvalidModelError, match=r"model\.pt: an archive, as torch saves"):
         load_model(path)
 
 

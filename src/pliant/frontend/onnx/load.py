@@ -80,6 +80,11 @@ def _read(path: Path) -> ModelProto:
 def _parse(data: bytes, what: str) -> ModelProto:
     if not data:
         raise InvalidModelError(f"{what}: empty, not an ONNX model")
+    if data.startswith(b"PK"):
+        raise InvalidModelError(
+            f"{what}: an archive, as torch saves, and no ONNX model: give the torch module itself, "
+            "or what torch.export.load reads of a .pt2 file"
+        )
     proto = ModelProto()
     try:
         proto.ParseFromString(data)
