@@ -25,7 +25,7 @@ class Reporter:
         self._stream = stream
         self._terminal = stream.isatty()
         self._begun = self._phase_begun = self._spoken = time.monotonic()
-        self._phase, self._done, self._of = "", 0, 1
+        self._phase, self._done, self._of = "start", 0, 1
         self._lock = threading.Lock()
         self._finished = threading.Event()
         self._clock = threading.Thread(target=self._tick, name="pliant-progress", daemon=True)

@@ -6,6 +6,7 @@ indices of 9, offsets [0, 2, 5]     no offsets left: torch would read one, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,11 +16,18 @@ _BAGS = (
     torch.ops.aten._embedding_bag.default,
     torch.ops.aten._embedding_bag_forward_only.default,
 )
+_CALLED = (*_BAGS, torch.ops.aten.embedding_bag.default, torch.ops.aten.embedding_bag.padding_idx)
 
 
-class Legal(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where torch's operators would read outside of their operands."""
+def legal(program: torch.export.ExportedProgram) -> AbstractContextManager[Any]:
+    """While it lasts, what the program's operators would read outside of their operands is an
+    error. Of others nothing is watched: torch's own control flow runs under no such mode."""
+    modules = (m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule))
+    called = {node.target for m in modules for node in m.graph.nodes}
+    return nullcontext() if called.isdisjoint(_CALLED) else _Legal()
 
+
+class _Legal(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 

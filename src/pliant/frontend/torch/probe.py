@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from pliant.frontend.torch.dims import Leaf
 from pliant.frontend.torch.examples import example_sizes, groups, key_of, resized
 from pliant.frontend.torch.guards import assumed_equal, demands, limits
-from pliant.frontend.torch.legal import Legal
+from pliant.frontend.torch.legal import legal
 
 _SAMPLES = 2
 """At so many sizes beyond a guard the graph must be right for the guard to be dropped."""
@@ -190,7 +190,7 @@ class Probe:
         """Whether the model gives the same twice: it draws no random numbers."""
         args, kwargs = resized(self.args, self.kwargs, self.leaves, example_sizes(self.leaves))
         model = _twin(self.model)
-        with torch.no_grad(), Legal(), warnings.catch_warnings():
+        with torch.no_grad(), legal(self.program), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             first, second = (pytree.tree_leaves(model(*args, **kwargs)) for _ in range(2))
         return len(first) == len(second) and all(map(_is_close, first, second))
@@ -199,7 +199,7 @@ class Probe:
         """How graph and model compare there: "agrees", "differs", the graph "fails", or the model
         "refuses" it."""
         wanted = {**example_sizes(self.leaves), **sizes}
-        with torch.no_grad(), Legal(), warnings.catch_warnings():
+        with torch.no_grad(), legal(self.program), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 args, kwargs = resized(self.args, self.kwargs, self.leaves, wanted)
