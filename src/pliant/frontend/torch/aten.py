@@ -16,6 +16,7 @@ from pliant.frontend.torch.lower_linalg import LINALG
 from pliant.frontend.torch.lower_matmul import MATMUL
 from pliant.frontend.torch.lower_normalize import NORMALIZE
 from pliant.frontend.torch.lower_order import ORDER
+from pliant.frontend.torch.lower_quantized import QUANTIZED
 from pliant.frontend.torch.lower_recurrent import RECURRENT
 from pliant.frontend.torch.lower_reduce import REDUCE
 from pliant.frontend.torch.lower_resize import RESIZE
@@ -46,6 +47,7 @@ ATEN: Final[Table] = join(
     MATMUL,
     CONV,
     NORMALIZE,
+    QUANTIZED,
     INDEX,
     RESIZE,
     RECURRENT,

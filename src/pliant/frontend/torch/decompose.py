@@ -12,10 +12,16 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import torch
+from torch.ao.quantization.fx import _decomposed
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
+_QUANTIZATION: Final = (
+    "choose_qparams_per_token", "choose_qparams_per_token_asymmetric",
+    "quantize_per_token", "dequantize_per_token",
+    "quantize_per_channel_group", "dequantize_per_channel_group",
+)  # fmt: skip
 _SPLIT: Final = torch.ops.aten.tensor_split.sections
 
 
@@ -87,7 +93,17 @@ def _decompositions() -> dict[Any, Any]:
     """Torch's core decompositions, and the others that it has."""
     more = {op: f for op, f in torch._decomp.decomposition_table.items() if _is_aten(op)}
     core: Any = torch.export.default_decompositions()
-    return {**more, **dict(core.items())}
+    return {**more, **dict(core.items()), **_quantization()}
+
+
+def _quantization() -> dict[Any, Any]:
+    """Torch's own definitions of operators of quantised graphs, which it gives no decompositions
+    of."""
+    found = {}
+    for name in _QUANTIZATION:
+        packet = getattr(torch.ops.quantized_decomposed, name)
+        found[packet.default] = getattr(_decomposed, name)
+    return found
 
 
 def _is_aten(op: Any) -> bool:
