@@ -43,8 +43,6 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidModelError(f"{model} is compiled already")
     if not output.parent.is_dir():
         raise ResourceError(f"cannot write {output}: the folder {output.parent} does not exist")
-    if output.is_dir():
-        raise ResourceError(f"cannot write {output}: it is a folder")
     emit = Emit(output.with_suffix(".stages"), options.emit) if options.emit else None
     compiled = compile_file(model, options, emit)
     compiled.save(output)
