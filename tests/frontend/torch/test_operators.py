@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization.fx import _decomposed  # noqa: F401  (it defines some of them)
 
 from pliant.frontend.torch.aten import ATEN
 from pliant.frontend.torch.recurrent import KINDS, operator_name

@@ -54,6 +54,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "axis": (lambda x, s, z: along(x, s, z, 1), (SCALES, ZEROS)),
     "last axis": (lambda x, s, z: along(x[:, None], s, z, -1), (SCALES, ZEROS)),
+    "zeros that are fractions": (
+        lambda x, w, s: x.sum() * 0 + Q.dequantize_per_channel(w, s, s * 5, 0, *I8), (W, SCALES),
+    ),
+    "a zero outside of the type": (
+        lambda x: x.sum() * 0 + Q.dequantize_per_tensor(W, 0.1, 200, *I8), (),
+    ),
     "range": (lambda x: Q.choose_qparams(x, -128, 127, 1e-5, torch.int8), ()),
     "middle": (lambda x: Q.choose_qparams_symmetric(x, 0, 255, 1e-5, torch.uint8), ()),
     "of tokens": (lambda x: Q.choose_qparams_per_token_asymmetric(x, torch.int8), ()),

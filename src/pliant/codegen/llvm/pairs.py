@@ -4,8 +4,8 @@
     s + f32(x[c]) * f32(w[c])
 
 The instruction adds the products of two neighbours. Here each lane's are elements of two vectors,
-which one permutation brings together; it is the same for all sums that read the two. An element of
-one vector alone has a zero for its neighbour.
+which shuffles bring together; they are the same for all sums that read the two. An element of one
+vector alone has a zero for its neighbour.
 
 It rounds as `codegen.x86.dot` says, and takes subnormal numbers for 0: numerics that allow products
 to be contracted allow that.
@@ -93,9 +93,9 @@ def _part(e: Emitter, total: Val, products: list[tuple[Val, Val]], start: int, w
 def _words(e: Emitter, vectors: list[str], lanes: range) -> str:
     """Each lane's elements next to each other; a zero next to each of a vector that is alone."""
     words = vector_type("i32", len(lanes))
-    if len(vectors) > 1 and e.lanes == 2 * _WIDEST:
-        return _interleaved(e, vectors, upper=lanes.start > 0)
     if len(vectors) > 1:
+        if e.lanes == 2 * _WIDEST:
+            return _interleaved(e, vectors, upper=lanes.start > 0)
         order = [k + e.lanes * v for k in lanes for v in range(len(vectors))]
         found = _shuffled(e, "i16", (vectors[0], vectors[1]), order, e.lanes)
         return e.text.assign(f"bitcast {vector_type('i16', len(order))} {found} to {words}")

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import torch
-from torch.ao.quantization.fx import _decomposed
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
@@ -99,11 +98,10 @@ def _decompositions() -> dict[Any, Any]:
 def _quantization() -> dict[Any, Any]:
     """Torch's own definitions of operators of quantised graphs, which it gives no decompositions
     of."""
-    found = {}
-    for name in _QUANTIZATION:
-        packet = getattr(torch.ops.quantized_decomposed, name)
-        found[packet.default] = getattr(_decomposed, name)
-    return found
+    from torch.ao.quantization.fx import _decomposed  # most models do not wait for it
+
+    ops = torch.ops.quantized_decomposed
+    return {getattr(ops, name).default: getattr(_decomposed, name) for name in _QUANTIZATION}
 
 
 def _is_aten(op: Any) -> bool:

@@ -37,18 +37,16 @@ def dequantize(
     ctx: Context, x: Value, scale: Any, zero: Any, least: Any, most: Any, dtype: torch.dtype, *,
     out_dtype: torch.dtype | None = None,
 ) -> Any:  # fmt: skip
-    return dequantize_along(ctx, x, scale, zero, 0, least, most, dtype, out_dtype=out_dtype)
+    return ctx.cast(_numbers(ctx, x, scale, zero), dtype_of(out_dtype, f32))
 
 
 def dequantize_along(
-    ctx: Context, x: Value, scale: Any, zero: Any, axis: int, least: Any, most: Any,
+    ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int, least: int, most: int,
     dtype: torch.dtype, *, out_dtype: torch.dtype | None = None,
 ) -> Any:  # fmt: skip
-    to = dtype_of(out_dtype, f32)
-    offset = None if zero is None else ctx.tensor(zero, x.dtype)
-    axis = axis_of(axis, len(x.shape)) if x.shape else 0
-    y = ctx.call("dequantize_linear", x, ctx.tensor(scale, f32), offset, axis=axis)
-    return ctx.cast(y, to)
+    scale = _along(ctx, scale, axis, x)
+    places = 0 if zero is None else _along(ctx, zero, axis, x)
+    return dequantize(ctx, x, scale, places, least, most, dtype, out_dtype=out_dtype)
 
 
 def choose(
@@ -97,8 +95,7 @@ def convert(ctx: Context, x: Value, dtype: torch.dtype) -> Any:
 
 def fake_quantize(ctx: Context, x: Value, scale: Any, zero: Any, least: int, most: int) -> Any:
     places = _places(ctx, x, scale, zero, least, most)
-    whole = ctx.call("sub", places, ctx.tensor(zero, f32))
-    return ctx.cast(ctx.call("mul", whole, ctx.tensor(scale, f32)), x.dtype)
+    return ctx.cast(_numbers(ctx, places, scale, zero), x.dtype)
 
 
 def fake_quantize_along(
@@ -113,6 +110,13 @@ def _places(ctx: Context, x: Value, scale: Any, zero: Any, least: Any, most: Any
     value, by, offset, *ends = (ctx.tensor(t, f32) for t in (x, scale, zero, least, most))
     whole = ctx.call("round", ctx.call("mul", value, ctx.call("div", ctx.scalar(1.0, f32), by)))
     return ctx.call("clamp", ctx.call("add", whole, offset), *ends)  # type: ignore[no-any-return]
+
+
+def _numbers(ctx: Context, places: Value, scale: Any, zero: Any) -> Value:
+    """What the whole numbers stand for, in f32. A zero point may be a fraction, or lie outside of
+    their type."""
+    whole, by, offset = (ctx.tensor(t, f32) for t in (places, scale, zero))
+    return ctx.call("mul", ctx.call("sub", whole, offset), by)  # type: ignore[no-any-return]
 
 
 def _along(ctx: Context, t: Value, axis: int, x: Value) -> Value:
