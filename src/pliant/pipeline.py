@@ -59,6 +59,7 @@ from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
 from pliant.opt.winograd import steps_for, winograd
+from pliant.runtime import abi
 from pliant.runtime._native import default_threads
 from pliant.runtime.accuracy import accuracy
 from pliant.runtime.callable import Compiled, Program, check_limits
@@ -427,10 +428,10 @@ def _kept(a: np.ndarray, ours: bool) -> np.ndarray:
 
 
 def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[WeightInfo, ...]:
-    out, offset = [], 0
+    out, offset = [], abi.APART
     for name, a in zip(names, arrays, strict=True):
         out.append(WeightInfo(name, from_numpy(a.dtype).name, a.shape, offset, a.nbytes))
-        offset += -(-a.nbytes // 64) * 64
+        offset += -(-a.nbytes // abi.ALIGNMENT) * abi.ALIGNMENT
     return tuple(out)
 
 

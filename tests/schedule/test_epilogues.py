@@ -8,6 +8,7 @@ from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
+from pliant.sym.expr import var
 from pliant.sym.facts import Facts
 from tests.schedule.programs import MATRIX_SIZES, best, matmul_relu, outline, same, softmax
 from tests.schedule.test_loops import lines
@@ -228,3 +229,10 @@ def test_a_part_of_a_partitioned_loop_takes_no_epilogue() -> None:
         p.fuse_reduction_epilogue("c", "y")
     with pytest.raises(SchedulingError, match="around block c_t do not run through all"):
         p.fuse_reduction_epilogue("c_t", "y")
+
+
+def test_a_size_in_what_is_reduced_over() -> None:
+    """The condition on the rows stays with the epilogue: it names n, as the columns do."""
+    p = matmul_relu()
+    q = p.split("c_r", var("n") + 1).split("c_i", 4).fuse_reduction_epilogue("c", "y")
+    same(p, q, [(3, 2, 5), (5, 6, 1), (0, 1, 2)])

@@ -8,6 +8,7 @@ import pytest
 
 from pliant.base.dtypes import f32
 from pliant.ir.expr import Index, const
+from pliant.loop.parser import parse_function
 from pliant.loop.stmt import Function, Store, buffer, for_, seq
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
@@ -129,6 +130,32 @@ def test_merge_refuses() -> None:
     late = plain_pair()
     with pytest.raises(SchedulingError, match="a statement writes and a statement reads perhaps"):
         late.merge("i", "j")
+
+
+BETWEEN = """\
+@loop
+def between(x: f32["n"], y: f32["n"], n: i64):
+    t = alloc(f32[n + 4], scope="scratch")
+    for i in grid(n):
+        with block("t", S(i, n)) as (a,):
+            t[a] = x[a] * 2.0
+    for j in grid(4):
+        with block("rest", S(j, 4)) as (a,):
+            t[n + a] = 0.0
+    for k in grid(n):
+        with block("y", S(k, n)) as (a,):
+            y[a] = t[a]"""
+
+
+def test_merge_past_another_part() -> None:
+    """What stands between writes behind what the second loop reads; or, one element before, not."""
+    p = program(parse_function(BETWEEN))
+    same(p, p.merge("i", "k"), [(0,), (1,), (5,)])
+    q = program(parse_function(BETWEEN.replace("t[n + a]", "t[n + a - 1]")))
+    with pytest.raises(SchedulingError, match="between them, block rest writes and block y reads"):
+        q.merge("i", "k")
+    p = chain().split("a_i", 4, tail="peel").split("b_i", 4, tail="peel")
+    same(p, p.merge("a_i_0", "b_i_0"))
 
 
 def plain_pair() -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -134,6 +135,32 @@ def test_rows_that_are_kept() -> None:
     for rows, streams in [(0, False), (1000, False), (50_000, True)]:
         p = scheduled(nn.Softmax(-1), rows)
         assert bool(noted(p, STREAM)) is streams
+
+
+@pytest.mark.parametrize("columns", [1088, 112, 16])
+@pytest.mark.parametrize("module", [nn.Softmax(-1), nn.LogSoftmax(-1)])
+def test_rows_are_stored_while_the_next_is_computed(module: nn.Module, columns: int) -> None:
+    """Of whole lines, after a dear pass, in its loop; and nothing around the rows is written."""
+    p = scheduled(module, columns=columns)
+    stored = p.loops(p.function.buffers[-1].name)[:3]  # parts, rows, blocks of columns
+    assert [p.loop(x).kind for x in stored] == ["parallel", "serial", "serial"]
+    assert sum(p.loops(n)[:3] == stored for n in p.blocks) > 1
+    for rows in (0, 1, 2, 3, 16, 17, 33, 300):
+        x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+        x[1:2, ::5], x[2:3, 1], x[3:4] = -np.inf, np.nan, np.inf
+        whole = np.full((rows + 2, columns), np.pi, np.float32)
+        shape = zip(p.function.buffers[0].shape, x.shape, strict=True)
+        native(p.function, [x, whole[1:-1]], {str(n): size for n, size in shape})
+        want = module(torch.tensor(x))
+        np.testing.assert_allclose(whole[1:-1], want, rtol=1e-5, atol=1e-6)
+        assert (whole[[0, -1]] == np.float32(np.pi)).all()
+
+
+def test_rows_that_are_stored_at_once() -> None:
+    """What computes little has its own pass; so have rows that begin anywhere in a line."""
+    for module, columns in ((nn.LayerNorm(1088), 1088), (nn.LogSoftmax(-1), 1087)):
+        p = scheduled(module, columns=columns)
+        assert not [n for n in p.blocks if n.endswith("_p")]
 
 
 def test_rows_in_whole_lines() -> None:

@@ -36,8 +36,8 @@ NAMES = (
     "blockize add_unit_loop rolling_buffer "
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
-    "reindex_cache_write transform_layout bind bind software_pipeline cache_inplace stream "
-    "prefetch "
+    "reindex_cache_write transform_layout bind bind software_pipeline expand_pipeline "
+    "cache_inplace stream prefetch "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
     "sum_apart sum_apart phases_apart phases_apart tensorize unannotate"
@@ -45,7 +45,7 @@ NAMES = (
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (
     "split split reorder fuse compute_at reverse_compute_at cache_read cache_write shrink_buffer "
-    "decompose_reduction set_scope merge software_pipeline rfactor"
+    "decompose_reduction set_scope merge software_pipeline expand_pipeline rfactor"
 ).split()
 SCOPES = ["register", "scratch", "local", "shared", "warp", "global"]
 
@@ -90,7 +90,15 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (loop, draw(st.sampled_from(loops))), {}
         case "compute_inline":
             return (block,), {"keep": draw(st.booleans())}
-        case "parallel" | "vectorize" | "unroll" | "rfactor" | "blockize" | "add_unit_loop":
+        case (
+            "parallel"
+            | "vectorize"
+            | "unroll"
+            | "rfactor"
+            | "blockize"
+            | "add_unit_loop"
+            | ("expand_pipeline")
+        ):
             return (loop,), {}
         case "transform_block_layout":
             extents = [i.extent for i in p.block(block).iters] if p.blocks else []

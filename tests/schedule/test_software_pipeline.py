@@ -10,7 +10,7 @@ from pliant.base.errors import InvalidModelError
 from pliant.loop.lower_pipeline import lower_pipelines
 from pliant.loop.parser import parse_function
 from pliant.loop.printer import function_text
-from pliant.loop.stmt import Alloc
+from pliant.loop.stmt import Alloc, For
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
@@ -62,6 +62,34 @@ def test_times_of_parts(stages: Sequence[int], orders: Sequence[int] | None) -> 
     q = p.software_pipeline("k", stages, orders)
     same(p, q, TRIPS)
     same_pipelined(p, q, TRIPS)
+
+
+@pytest.mark.parametrize(
+    ("stages", "orders"),
+    [((0, 1, 1, 1), None), ((0, 1, 2, 2), (3, 2, 1, 0)), ((0, 2, 3, 5), None)],
+)
+def test_written_out(stages: Sequence[int], orders: Sequence[int] | None) -> None:
+    """In the schedule, where it is a program as any other: its loops keep their names."""
+    p = load()
+    q = p.software_pipeline("k", stages, orders).expand_pipeline("k")
+    same(p, q, TRIPS)
+    assert {"k", "a", "b", "c", "d"} <= {s.var for s in q.statements() if isinstance(s, For)}
+    r = q.unroll("a").split("c", 2).vectorize("d")
+    same(p, r, TRIPS)
+    with pytest.raises(SchedulingError, match="it has no stages; software_pipeline gives it some"):
+        q.expand_pipeline("k")
+
+
+def test_loops_of_one_time_are_merged() -> None:
+    """What is stored late and what is computed for the next iteration, in one version of t."""
+    p = load()
+    q = p.software_pipeline("k", (0, 0, 1, 1), (0, 3, 2, 1)).expand_pipeline("k")
+    q = q.merge("c", "b")
+    same(p, q, TRIPS)
+    assert q.buffer("t").rank == 1
+    q = p.software_pipeline("k", (0, 0, 1, 1), (0, 3, 1, 2)).expand_pipeline("k")
+    with pytest.raises(SchedulingError, match="between them, block z reads and block t writes"):
+        q.merge("c", "b")
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 5])

@@ -33,6 +33,20 @@ def touched_box(found: Sequence[Access], known: frozenset[str], facts: Facts) ->
     return tuple(box)
 
 
+def apart(a: Access, b: Access, facts: Facts) -> bool:
+    """Whether no element is touched by both, for equal values of what is outside of their loops."""
+    inner = {x.var for x in (*a.loops, *b.loops)}
+    boxes: list[tuple[Span, ...]] = []
+    for x in (a, b):
+        at = [x.index(d) for d in range(x.buffer.rank)]
+        names = [i.names for i in at if i is not None] + [loop.extent.names for loop in x.loops]
+        boxes.append(touched_box([x], frozenset[str]().union(*names) - inner, facts))
+    return any(
+        facts.lt(high, first) or facts.lt(last, low)
+        for (low, high), (first, last) in zip(*boxes, strict=True)
+    )
+
+
 def _span(a: Access, d: int, known: frozenset[str], facts: Facts) -> Span | None:
     index = a.index(d)
     if index is None:

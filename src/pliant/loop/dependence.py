@@ -22,27 +22,40 @@ from pliant.sym.facts import Facts
 def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> frozenset[str]:
     """Those of the `nest` loops, around both, that have equal values whenever both touch the same
     element. `facts` hold outside the nest; inner loops are those of the accesses."""
-    names = {loop.var for loop in nest}
-    around = list(nest)
-    inner_a = [_at_most(x) for x in a.loops if x.var not in names]
-    inner_b = [_at_most(x) for x in b.loops if x.var not in names]
+    names = frozenset(loop.var for loop in nest)
     if a.indices is None or b.indices is None:
         return frozenset()
+    nests = [tuple(x for x in loops if x.var not in names) for loops in (a.loops, b.loops)]
+    constant = [tuple(_at_most(x, None) for x in inner) for inner in nests]
+    found = _agreed(a, b, nest, constant, facts)
+    if names <= found:
+        return names
+    varying = names.union(x.var for inner in nests for x in inner)
+    fixed = [tuple(_at_most(x, varying) for x in inner) for inner in nests]
+    if fixed != constant:
+        found |= _agreed(a, b, nest, fixed, facts)
+    return names & found
+
+
+def _agreed(
+    a: Access, b: Access, nest: Sequence[For], inner: Sequence[Sequence[For]], facts: Facts
+) -> frozenset[str]:
+    inner_a, inner_b = inner
     if _alike(a, inner_a, b, inner_b):
-        ranges = {x.var: x.extent for x in (*around, *inner_a)}
-        inside = declare_loops(facts, (*around, *inner_a))
-        known = [i for d in range(len(a.indices)) if (i := a.index(d)) is not None]
-        offset = offset_of(a.buffer, a.indices)  # what was fused into one loop is one number here
+        ranges = {x.var: x.extent for x in (*nest, *inner_a)}
+        inside = declare_loops(facts, (*nest, *inner_a))
+        known = [i for d in range(len(a.indices or ())) if (i := a.index(d)) is not None]
+        offset = offset_of(a.buffer, a.indices or ())  # what was fused is one number here
         known += [] if offset is None else [offset]
-    else:
-        ranges = {x.var: x.extent for x in around}
-        inside = declare_loops(facts, around)
-        known = []
-        for d in range(len(a.indices)):
-            i, j = a.index(d), b.index(d)
-            if i is not None and j is not None:
-                known += _outer_parts(i, j, names, inner_a, inner_b, inside)
-    return _solve(known, ranges, inside) & names
+        return _solve(known, ranges, inside)
+    ranges = {x.var: x.extent for x in nest}
+    inside, names = declare_loops(facts, nest), set(ranges)
+    known = []
+    for d in range(len(a.indices or ())):
+        i, j = a.index(d), b.index(d)
+        if i is not None and j is not None:
+            known += _outer_parts(i, j, names, inner_a, inner_b, inside)
+    return _solve(known, ranges, inside)
 
 
 def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For]) -> bool:
@@ -58,15 +71,17 @@ def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For])
     return all(a.index(d) is (None if i is None else i.subs(names)) for d, i in enumerate(there))
 
 
-def _at_most(loop: For) -> For:
-    """The loop, or where its extent is the smaller of a constant and what varies (the clipped tile
-    of a split) one of that constant extent: nothing is claimed of more iterations that does not
-    hold for fewer."""
+def _at_most(loop: For, varying: Collection[str] | None) -> For:
+    """The loop, or where its extent is the smaller of what stays and what varies (the clipped tile
+    of a split) one of the former extent: nothing is claimed of more iterations that does not hold
+    for fewer. What stays is a number, or what mentions no variable that varies."""
     atom = loop.extent.sole_atom
     if isinstance(atom, MinAtom):
-        fixed = [x for x in atom.args if x.is_const]
-        if fixed:
-            return loop.replace(extent=fixed[0], body=Nop())
+        stay = [x for x in atom.args if x.is_const]
+        if not stay and varying is not None and not loop.extent.names.isdisjoint(varying):
+            stay = [x for x in atom.args if x.names.isdisjoint(varying)]
+        if stay:
+            return loop.replace(extent=stay[0], body=Nop())
     return loop
 
 

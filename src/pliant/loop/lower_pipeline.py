@@ -197,6 +197,12 @@ def lower_pipelines(
     return f.replace(body=_Lowering(f.name, Names(f), invoked).statement(f.body, known))
 
 
+def written_out(loop: For, names: Names, facts: Facts, invoked: Invoked) -> Stmt:
+    """One noted loop, whose note holds, as prologue, steady state and epilogue. `facts` hold
+    around it."""
+    return _Lowering("", names, invoked).pipelined(noted_pipeline(loop), facts)
+
+
 @dataclass(frozen=True)
 class _Lowering:
     name: str
@@ -218,9 +224,9 @@ class _Lowering:
         if fault:
             raise InvalidModelError(f"{self.name}: loop {s.var} cannot be pipelined: {fault}")
         # Parts as they were noted: one that is pipelined itself becomes several statements.
-        return self._pipelined(replace(p, parts=tuple(map(visit, p.parts))), facts)
+        return self.pipelined(replace(p, parts=tuple(map(visit, p.parts))), facts)
 
-    def _pipelined(self, p: Pipeline, facts: Facts) -> Stmt:
+    def pipelined(self, p: Pipeline, facts: Facts) -> Stmt:
         versions = p.versions([accesses(part) for part in p.parts])
         parts: list[Stmt] = list(p.parts)
         allocated: list[Buffer] = []

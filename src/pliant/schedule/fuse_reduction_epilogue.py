@@ -89,7 +89,6 @@ from pliant.schedule.flow import (
 from pliant.schedule.nest import check_marked_loops
 from pliant.schedule.program import LoopRef, Program, primitive
 from pliant.sym.expr import Int, IntLike, const, var
-from pliant.sym.facts import Facts
 
 
 @primitive
@@ -185,7 +184,7 @@ def check_fuse_reduction_epilogue(
     why = why or flow.out_of_scope(made, to)
     if why:
         raise refuse(why)
-    places, crop = _places(p, end, target, made, p.inside(path), refuse)
+    places, crop = _places(p, end, path, made, refuse)
     for it, binding in zip(end.iters, end.bindings, strict=True):
         around = binding.names & {x.var for x in shared}
         if it.var not in places and around:
@@ -195,7 +194,7 @@ def check_fuse_reduction_epilogue(
         elif binding.names & apart:
             raise refuse(f"it reads another part in each iteration of {min(binding.names & apart)}")
     loops = [s for s in path[first:-1] if isinstance(s, For)]
-    reduced = reduction_loops(target)
+    reduced = _reduced(path)
     if not _runs_through(p, path, target, reduced, {x.var for x in shared}):
         raise refuse(f"the loops around block {block} do not run through all that it reduces")
     given = bindings_of(target)
@@ -207,9 +206,17 @@ def check_fuse_reduction_epilogue(
     return _Plan(top, spatial, end, places, conditions)
 
 
+def _reduced(path: Sequence[Stmt]) -> frozenset[str]:
+    """The loops that the block at the end of the path reduces over; sizes may stand beside them in
+    its bindings."""
+    block = path[-1]
+    assert isinstance(block, Block)
+    return reduction_loops(block) & {s.var for s in path if isinstance(s, For)}
+
+
 def _outermost(path: Sequence[Stmt], target: Block, refuse: Refuse) -> int:
     """Where in the path the outermost loop is that the block reduces over."""
-    reduced = reduction_loops(target)
+    reduced = _reduced(path)
     first = next((k for k, s in enumerate(path) if isinstance(s, For) and s.var in reduced), None)
     if first is None:
         raise refuse(f"block {target.name} reduces over no loop")
@@ -276,13 +283,13 @@ def _check_final(
 
 
 def _places(
-    p: Program, end: Block, target: Block, made: set[Buffer], facts: Facts, refuse: Refuse
+    p: Program, end: Block, path: tuple[Stmt, ...], made: set[Buffer], refuse: Refuse
 ) -> tuple[dict[str, Int], list[Expr]]:
     """What each iterator that indexes a result of the reduction is, in terms of its loops, and
     conditions that it be in its domain."""
-    iters = {i.var: i.extent for i in end.iters}
-    given = bindings_of(target)
-    reduced = reduction_loops(target)
+    iters, target = {i.var: i.extent for i in end.iters}, path[-1]
+    assert isinstance(target, Block)
+    given, reduced, facts = bindings_of(target), _reduced(path), p.inside(path)
     spatial = [c for c in conjuncts(target.where) if int_names(subst(c, given)).isdisjoint(reduced)]
     whole = target.replace(where=conjoin(spatial))
     places: dict[str, Int] = {}

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pliant.loop.boxes import apart
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import Access, accesses
 from pliant.loop.rewrite import replace_at, subst
@@ -55,7 +56,8 @@ def merge(p: Program, first: str, second: str) -> Program:
 def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], For, For]:
     """The loops are serial, stand in one sequence and are equally long. What the second does
     conflicts neither with what stands between, nor, in one iteration, with what the first does in
-    others. (Two loads never conflict.) Gives the path to the sequence, and the loops."""
+    others. (Two loads never conflict, nor do different parts of a buffer.) Gives the path to the
+    sequence, and the loops."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("merge", f"loops {first} and {second}", reason)
@@ -82,7 +84,9 @@ def check_merge(p: Program, first: str, second: str) -> tuple[tuple[Stmt, ...], 
         if a.var not in agreed_loops(x, y, [a], facts):
             raise refuse(describe(x, y) + " in different iterations")
     for s in parent.stmts[parent.stmts.index(a) + 1 : parent.stmts.index(b)]:
-        for x, y in _ordered(accesses(s, p.invoked), moved):
+        for x, y in _ordered(accesses(s, p.invoked), accesses(b, p.invoked)):
+            if x.indices is not None and y.indices is not None and apart(x, y, facts):
+                continue
             raise refuse(f"between them, {describe(x, y)}")
     return path[:-1], a, b
 

@@ -18,6 +18,7 @@ from pliant.schedule.compute_at import compute_at
 from pliant.schedule.compute_inline import compute_inline
 from pliant.schedule.decompose_padding import decompose_padding
 from pliant.schedule.decompose_reduction import decompose_reduction
+from pliant.schedule.expand_pipeline import expand_pipeline
 from pliant.schedule.fuse import fuse
 from pliant.schedule.fuse_reduction_epilogue import fuse_reduction_epilogue
 from pliant.schedule.intrinsic import Intrinsic
@@ -79,6 +80,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         unroll,
         bind,
         software_pipeline,
+        expand_pipeline,
         add_unit_loop,
         annotate,
         unannotate,

@@ -13,7 +13,7 @@ back) or dear and wanted more than once (it then gets a buffer of one row).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -28,6 +28,7 @@ from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
 from pliant.schedule.recipes.nests import grain, localize, read_apart, vectorize_all, work_of
 from pliant.schedule.recipes.start import start
+from pliant.schedule.recipes.stored_late import store_late
 from pliant.sym.expr import Int, as_int, maximum
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
@@ -41,7 +42,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = start(spec, group.in_passes())
     for name in group.kept - set(spec.outputs):
         # What goes past the caches is not written twice.
-        p = p if spec.large else _in_an_output(p, group, name)
+        p = p if spec.large or group.stored_late else _in_an_output(p, group, name)
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
     for name in group.reductions:
@@ -63,13 +64,21 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     for name, loop in lines.items():
         p, head = in_lines(p, loop, lanes)
         heads += [head] * any(n in group.kept for n in group.sources(name))
-    if row:
+    part, late = row, None
+    if group.stored_late:
+        last = max(runs)
+        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], work)
+    if late is not None:
+        p, part, row = late
+        runs[last - 1] = runs.pop(last)  # it does the work of both
+    elif row:
         p = p.parallel(row, grain=grain(work))
-    p = in_vectors(p, p.innermost(row), lanes, large)
+    p = in_vectors(p, p.innermost(part), lanes, large)
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
-    return _next_rows(p, group, row, runs, cache=2 if spec.long else 1)
+    behind = frozenset() if late is None else group.stored_late
+    return _next_rows(p, group, row, runs, behind, cache=2 if spec.long else 1)
 
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
@@ -92,6 +101,7 @@ class RowGroup:
         self.reductions = [n for n, t in self.members.items() if t.reduce_axes]
         self.level = self._levels()
         self.kept = self._kept()
+        self.stored_late = self._stored_late()
 
     def over_space(self, name: str) -> bool:
         """A map over rows and columns; others have a value for each row."""
@@ -114,6 +124,14 @@ class RowGroup:
         here = (n for n in self.members if self.level[n] == level)
         of_elements = (n for n in here if n in self.reductions or self.over_space(n))
         return any(takes_long(self.members[n].body) for n in of_elements)
+
+    def _stored_late(self) -> frozenset[str]:
+        """What the last pass stores, where it does nothing else and the one before it is dear."""
+        last = max(self.level.values(), default=0)
+        sums = any(self.level[n] == last for n in self.reductions)
+        if not self.spec.in_lines or sums or self.dear(last) or not self.dear(last - 1):
+            return frozenset()
+        return frozenset(n for n in self.kept if self.level[n] == last)
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -255,8 +273,9 @@ def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Prog
 
 
 def _next_rows(
-    p: Program, group: RowGroup, row: str, passes: Mapping[int, str], cache: int
-) -> Program:
+    p: Program, group: RowGroup, row: str, passes: Mapping[int, str], behind: Container[str],
+    cache: int,
+) -> Program:  # fmt: skip
     """The passes over a buffer after the first ask for the rows that the first will come to next:
     they have their own in the cache, and memory would rest meanwhile. So for an output that keeps
     what is read again, whose stores would wait for their lines. Long rows come to the second
@@ -267,7 +286,10 @@ def _next_rows(
     for level, blocks in passes.items():
         here: set[str] = set()
         for loop in p.innermost(blocks):
-            for a in accesses(p.loop(loop), p.invoked):
+            found = accesses(p.loop(loop), p.invoked)
+            if any(a.write and a.buffer.name in behind for a in found):
+                continue  # it is a row behind
+            for a in found:
                 name, along = a.buffer.name, read_apart(a, row)
                 here.add(name)
                 if name in seen and along is not None:
