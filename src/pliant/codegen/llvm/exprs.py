@@ -437,12 +437,7 @@ def cast(e: Emitter, v: Val, to: DType) -> Val:
     if src.is_float and to.is_float:
         return _cast_float(e, v, to)
     if src.is_float:
-        if to.bits <= 16:
-            return _cast_short(e, v, to)
-        sign = "u" if to.kind == "uint" else "s"
-        result = mangle(scalar_type(to), v.lanes)
-        name = f"llvm.fpto{sign}i.sat.{result}.{mangle(scalar_type(src), v.lanes)}"
-        return Val(t.intrinsic(name, out, [(v.type, v.text)]), to, v.lanes)
+        return _cast_short(e, v, to) if to.bits <= 16 else _cast_long(e, v, to)
     signed = src.kind == "int"
     if to.is_float:
         if is_narrow(to):
@@ -471,6 +466,27 @@ def _cast_short(e: Emitter, v: Val, to: DType) -> Val:
         whole = t.assign(f"select {flag} {number}, {words} {whole}, {words} {zero}")
     out = Val("", to, v.lanes).type
     return Val(t.assign(f"trunc {words} {whole} to {out}"), to, v.lanes)
+
+
+def _cast_long(e: Emitter, v: Val, to: DType) -> Val:
+    """A float to an integer of 32 or 64 bits: what lies between its ends is converted, what does
+    not becomes the end, NaN 0. (LLVM's saturating conversion goes through every lane by itself.)"""
+    t, kind = e.text, v.type
+    flag, out = vector_type("i1", v.lanes), Val("", to, v.lanes).type
+    # The greatest integer need not be a float; the number after it is one, as is the least.
+    least, after = (literal(const(float(x), v.dtype), v.lanes) for x in (to.min, to.max + 1))
+    low, high = (literal(const(x, to), v.lanes) for x in (to.min, to.max))
+    above = t.assign(f"fcmp oge {kind} {v.text}, {after}")
+    not_below = t.assign(f"fcmp oge {kind} {v.text}, {least}")
+    inside = t.assign(f"fcmp olt {kind} {v.text}, {after}")
+    inside = t.assign(f"and {flag} {inside}, {not_below}")
+    nothing = literal(const(0.0, v.dtype), v.lanes)
+    safe = t.assign(f"select {flag} {inside}, {kind} {v.text}, {kind} {nothing}")
+    how = "fptoui" if to.kind == "uint" else "fptosi"
+    whole = t.assign(f"{how} {kind} {safe} to {out}")
+    below = t.assign(f"fcmp olt {kind} {v.text}, {least}")
+    ended = t.assign(f"select {flag} {below}, {out} {low}, {out} {whole}")
+    return Val(t.assign(f"select {flag} {above}, {out} {high}, {out} {ended}"), to, v.lanes)
 
 
 def _cast_float(e: Emitter, v: Val, to: DType) -> Val:

@@ -36,8 +36,8 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import live_part
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
-from pliant.schedule.recipes.nests import grain, inline_maps
-from pliant.schedule.recipes.row import RowGroup, in_vectors, passes
+from pliant.schedule.recipes.nests import grain, in_vectors, inline_maps
+from pliant.schedule.recipes.row import RowGroup, passes
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 

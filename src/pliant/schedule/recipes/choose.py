@@ -16,6 +16,7 @@ from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.patches import patches_recipe
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
+from pliant.schedule.recipes.scan import is_scan, scan_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
@@ -49,7 +50,7 @@ def recipe_name(spec: Spec, lanes: int) -> str:
         return "serial"  # nothing to do but to start reductions of nothing
     if spec.kind == "reduction" and is_windowed(spec, lanes):
         return "windowed"
-    return spec.kind
+    return "scan" if spec.kind == "serial" and is_scan(spec) else spec.kind
 
 
 def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: bool) -> Program:
@@ -68,6 +69,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
             return attention_recipe(spec, lanes, mm)
         case "patches":
             return patches_recipe(spec, mm)
+        case "scan":
+            return scan_recipe(spec, lanes, large)
         case "serial":
             return serial_recipe(spec)
         case other:

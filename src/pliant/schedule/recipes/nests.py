@@ -241,6 +241,17 @@ def _chooses(x: Load) -> bool:
     return many and any(chosen) and not chosen[-1]
 
 
+def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
+    """Each of these loops, of constant extent, as vectors one after the other."""
+    for loop in loops:
+        if p.loop(loop).extent.value > lanes:
+            p = p.split(loop, lanes)
+            several, loop = p.made
+            p = p.unroll(several)
+        p = vectorize_all(p, [loop], large)
+    return p
+
+
 def vectorize_all(p: Program, loops: Iterable[str], large: int) -> Program:
     """Each loop as a vector. What outputs of `large` bytes and more get goes past the caches: there
     whoever reads them would find it no longer."""

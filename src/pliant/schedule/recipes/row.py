@@ -13,7 +13,7 @@ back) or dear and wanted more than once (it then gets a buffer of one row).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +26,7 @@ from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
-from pliant.schedule.recipes.nests import grain, localize, read_apart, vectorize_all, work_of
+from pliant.schedule.recipes.nests import grain, in_vectors, localize, read_apart, work_of
 from pliant.schedule.recipes.start import start
 from pliant.schedule.recipes.stored_late import store_late
 from pliant.sym.expr import Int, as_int, maximum
@@ -259,17 +259,6 @@ def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
         few //= 2
     widths = tuple(few >> k for k in range(UNROLLS) if few >> k >= min(lanes, few))
     return widths, min(few, lanes * UNROLL)
-
-
-def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
-    """Each of these loops, of constant extent, as vectors one after the other."""
-    for loop in loops:
-        if p.loop(loop).extent.value > lanes:
-            p = p.split(loop, lanes)
-            several, loop = p.made
-            p = p.unroll(several)
-        p = vectorize_all(p, [loop], large)
-    return p
 
 
 def _next_rows(
