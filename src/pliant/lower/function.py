@@ -35,6 +35,7 @@ from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.quotients import multiply_by_reciprocals
 from pliant.lower.same_order import order_as_read
+from pliant.lower.sampled import turn_sampled
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
 from pliant.lower.stages import Stage, Stages, fission
@@ -115,6 +116,7 @@ def lower_function(
     if numerics != "strict":
         sum_zeros_apart(s, factors)
     pad_windows(s)
+    turn_sampled(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)

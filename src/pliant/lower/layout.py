@@ -21,6 +21,7 @@ from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import classify, is_identity, reads_many
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
+from pliant.lower.sampled import sampled_along
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import Int, IntLike, as_int, var
 
@@ -45,7 +46,8 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
             continue
         wanted = stage.note("layout")
         if wanted is None and not runs_in_rows(name, s, readers, orders):
-            wanted = own_wish(tensor, orders, constants)
+            along = sampled_along(tensor, s.facts)
+            wanted = _with_last(tensor, (along,)) if along else own_wish(tensor, orders, constants)
         if wanted is not None:
             orders[name] = wanted
     loads: dict[str, dict[str, Load]] = {}
@@ -58,6 +60,8 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
             if reader not in loads:
                 loads[reader] = _first_loads(by)
             wanted = _reader_wish(loads[reader].get(name), by, orders.get(reader), constants)
+            if isinstance(by, Compute) and (along := sampled_along(by, s.facts)):
+                wanted = _sampled_wish(loads[reader].get(name), along) or wanted
             if wanted is not None:
                 orders[name] = wanted
                 break
@@ -78,7 +82,8 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
         tensor = stage.tensor
         wanted = None
         if isinstance(tensor, Compute):
-            wanted = _wanted_last(tensor, orders[name], constants)
+            along = sampled_along(tensor, s.facts)
+            wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
             fixed = given if tensor.reduce_axes else given | set(s.results)
@@ -361,6 +366,14 @@ def _reader_wish(
         at = [place[n] for n in index.int_.names if n in place]
         keys.append((max(at, default=-1), dim))
     return tuple(dim for _, dim in sorted(keys))
+
+
+def _sampled_wish(load: Load | None, along: str) -> Order | None:
+    """What is sampled has its rows last."""
+    dim = None if load is None else _dim_of(load, along)
+    if load is None or dim is None:
+        return None
+    return (*(d for d in range(len(load.indices)) if d != dim), dim)
 
 
 def _rows_along(
