@@ -243,10 +243,8 @@ def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
             full = f"llvm.{name}.{mangle(scalar_type(a.dtype), a.lanes)}"
             args = [(a.type, a.text), (b.type, b.text)]
             return Val(t.intrinsic(full, a.type, args), a.dtype, a.lanes)
-        case "pow" | "atan2":
+        case "pow" | "atan2" | "truncmod":
             return call_math(e, op, a, b)
-        case "truncmod":
-            return Val(t.assign(f"frem {a.type} {a.text}, {b.text}"), a.dtype, a.lanes)
         case "truncdiv":
             quotient = Val(t.assign(f"fdiv {a.type} {a.text}, {b.text}"), a.dtype, a.lanes)
             return _llvm(e, "trunc", quotient)
@@ -270,7 +268,7 @@ def _float_rest(e: Emitter, a: Val, b: Val) -> tuple[str, str]:
     """What is left of a division rounded towards zero, and where that is not the floor."""
     t, zero = e.text, literal(const(0.0, a.dtype), a.lanes)
     flag = value_type(boolean, a.lanes)
-    r = t.assign(f"frem {a.type} {a.text}, {b.text}")
+    r = call_math(e, "truncmod", a, b).text
     some = t.assign(f"fcmp une {a.type} {r}, {zero}")
     r_neg = t.assign(f"fcmp olt {a.type} {r}, {zero}")
     b_neg = t.assign(f"fcmp olt {a.type} {b.text}, {zero}")

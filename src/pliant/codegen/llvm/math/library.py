@@ -10,7 +10,7 @@ from typing import Final
 
 from pliant.base.dtypes import DType
 from pliant.base.errors import UnsupportedError
-from pliant.codegen.llvm.math import erf, exp, hyperbolic, log, pow, reduce_huge, trig
+from pliant.codegen.llvm.math import erf, exp, hyperbolic, log, modulo, pow, reduce_huge, trig
 from pliant.codegen.llvm.math.builder import NO_FEATURES, Builder, Features, Value
 
 
@@ -64,6 +64,7 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Name of every function -> number of its arguments."""
 
+_EXACT: Final[dict[str, Binary]] = {"truncmod": modulo.truncmod}
 _LESS_EXACT: Final[dict[str, Unary]] = {
     "exp_of_difference": exp.exp_of_difference,  # as accurate as a difference, which was rounded
     "erf_to_round": erf.erf_to_round,  # as accurate as bf16, which its result becomes
@@ -78,14 +79,16 @@ def math_function(
     processors with these features. The bits of its results do not depend on them, but the last
     ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
     was rounded by a subtraction, `erf_to_round` erf for what becomes bf16."""
-    unary = (_UNARY | _LESS_EXACT).get(name)
-    if not unary and name not in _BINARY:
+    unary, both = (_UNARY | _LESS_EXACT).get(name), (_BINARY | _EXACT).get(name)
+    if not unary and not both:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
     symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
     b = Builder(symbol, dtype, lanes, 1 if unary else 2, features)
-    result = unary(b, *b.params) if unary else _BINARY[name](b, *b.params)
-    requires = (_huge_reduction(dtype, lanes),) if b.requires else ()
+    definition = unary or both
+    assert definition is not None
+    result = definition(b, *b.params)
+    requires = tuple(_cold(function, dtype, lanes) for function in dict.fromkeys(b.requires))
     return MathFunction(symbol, b.define(result), tuple(b.declares), requires)
 
 
@@ -103,8 +106,11 @@ def definitions(functions: Iterable[MathFunction]) -> str:
 
 
 @cache
-def _huge_reduction(dtype: DType, lanes: int) -> MathFunction:
+def _cold(symbol: str, dtype: DType, lanes: int) -> MathFunction:
+    """What a function calls for arguments that are rare."""
+    if symbol == modulo.symbol(dtype, lanes):
+        return MathFunction(symbol, *modulo.define_large(dtype, lanes), ())
+    assert symbol == reduce_huge.symbol(dtype, lanes)
     text, declares = reduce_huge.define_lane(dtype)
     lane = MathFunction(reduce_huge.lane_symbol(dtype), text, declares, ())
-    symbol = reduce_huge.symbol(dtype, lanes)
     return MathFunction(symbol, reduce_huge.define_lanes(dtype, lanes), (), (lane,))
