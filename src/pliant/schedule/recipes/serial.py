@@ -1,4 +1,4 @@
-"""Scans, scatters and opaque programs: the unscheduled program, as written."""
+"""Scatters and opaque programs: the unscheduled program, as written."""
 
 from __future__ import annotations
 
