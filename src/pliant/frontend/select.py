@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ def import_model(request: Request, operators: Operators) -> ImportedModel:
     Raises UnsupportedError for a kind of model that there is no frontend for, and what the
     frontend raises.
     """
-    kind = _kind(request.model)
+    kind = _kind(request)
     if kind == "graph":
         function, weights = request.model
         names = tuple(v.name for v in function.params), tuple(v.name for v in function.results)
@@ -66,7 +66,8 @@ def import_model(request: Request, operators: Operators) -> ImportedModel:
     return imported
 
 
-def _kind(model: Any) -> str:
+def _kind(request: Request) -> str:
+    model = request.model
     if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], Function):
         return "graph"
     if isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
@@ -75,14 +76,30 @@ def _kind(model: Any) -> str:
     for kind in ("torch", "onnx"):
         if kind in roots:
             return kind
+    if callable(model) and _has_tensor((*request.args, *(request.kwargs or {}).values())):
+        return "torch"  # a function of torch tensors
     raise not_a_model(model)
+
+
+def _has_tensor(values: Iterable[Any]) -> bool:
+    for value in values:
+        if isinstance(value, tuple | list):
+            found = _has_tensor(value)
+        elif isinstance(value, dict):
+            found = _has_tensor(value.values())
+        else:
+            found = type(value).__module__.split(".")[0] == "torch"
+        if found:
+            return True
+    return False
 
 
 def not_a_model(model: Any) -> UnsupportedError:
     """The error for something that there is no frontend for."""
     return UnsupportedError(
         f"cannot compile a {_type_name(model)}: give a torch module, a "
-        "torch.export.ExportedProgram, or the path, bytes or ModelProto of an ONNX model"
+        "torch.export.ExportedProgram, a function with example inputs that are torch tensors, or "
+        "the path, bytes or ModelProto of an ONNX model"
     )
 
 

@@ -7,8 +7,11 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+import torch
+
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request
+from pliant.frontend.torch.functions import as_module
 from pliant.frontend.torch.importer import import_torch
 from pliant.frontend.torch.structure import Call, Template
 from pliant.graph.operator import Operators
@@ -20,10 +23,13 @@ _TRACING: Final = threading.RLock()
 
 
 def import_request(request: Request, operators: Operators) -> ImportedModel:
-    """Export and import a torch module, or import an ExportedProgram."""
+    """Export and import a torch module or a function, or import an ExportedProgram."""
+    given = request.model
+    if callable(given) and type(given).__module__.partition(".")[0] != "torch":
+        given = given if isinstance(given, torch.nn.Module) else as_module(given, len(request.args))
     with _TRACING:
         model = import_torch(
-            request.model, request.args, request.kwargs, operators=operators,
+            given, request.args, request.kwargs, operators=operators,
             dynamic_shapes=request.dynamic_shapes, dims=request.dims,
         )  # fmt: skip
     order = list(_leaf_indices(model.output))

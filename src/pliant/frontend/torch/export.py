@@ -127,9 +127,9 @@ def _raised(leaf: Leaf, least: Mapping[str, int]) -> Mapping[int, Request]:
 
 
 def _check_example(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(model, torch.nn.Module | torch.jit.ScriptFunction):
         raise not_a_model(model)
-    if isinstance(model, torch.jit.ScriptModule):
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise UnsupportedError(
             "TorchScript cannot be traced: give the torch module that it was made from"
         )
