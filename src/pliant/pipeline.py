@@ -99,8 +99,8 @@ def compile(
 ) -> Compiled:
     """Compile a model once, for every shape that its symbolic dimensions allow.
 
-    `model`: a torch module, a function of torch tensors (weights are those of modules that it refers
-    to) or an ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes` as for
+    `model`: a torch module, a function of torch tensors (weights are those of the modules that it
+    refers to) or an ExportedProgram (with example `args`, `kwargs` and `dynamic_shapes` as for
     torch.export), the path, bytes or ModelProto of an ONNX model, a tensor program
     (`pliant.program`), a graph function with its weights as a pair, or the path of a module of such
     functions as PLIANT_DUMP writes it (`.py`). Of an ONNX model `dynamic_shapes` names dims of
