@@ -61,6 +61,24 @@ def test_one_element_each_is_gathered() -> None:
     torch.testing.assert_close(f(x, few), m(x, few), rtol=1e-4, atol=1e-5)
 
 
+def test_rows_that_are_chosen_stay_rows() -> None:
+    """Whatever order their reader writes in: of a table, and of four corners of each place."""
+
+    def mixed(table: Tensor, at: Tensor, weights: Tensor) -> Tensor:
+        rows = sum(table[at[k]] * weights[k, ..., None] for k in range(4))
+        assert isinstance(rows, Tensor)
+        return rows.movedim(-1, 1)
+
+    args = torch.randn(50, 24), torch.randint(0, 50, (4, 3, 7, 5)), torch.rand(4, 3, 7, 5)
+    f = pliant.compile(Apply(mixed), args)
+    torch.testing.assert_close(f(*args), mixed(*args), rtol=1e-5, atol=1e-5)
+    assert len(f.explain().split("[map]")) == 3  # one of them turns what the other has made
+    looked_up = Apply(lambda table, at: table[at])
+    f = pliant.compile(looked_up, (args[0], args[1]))
+    assert len(f.explain().split("[map]")) == 2  # rows as they are wanted need no copy
+    torch.testing.assert_close(f(args[0], args[1]), args[0][args[1]])
+
+
 class Warp(nn.Module):
     """What flows into a convolution, weighted, and as a result of its own."""
 

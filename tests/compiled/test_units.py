@@ -53,6 +53,27 @@ def test_a_norm_is_one_kernel() -> None:
     assert f.stats()["launches"] == 1
 
 
+KEPT: dict[str, Callable[..., Any]] = {
+    "sum": lambda x: x.sum(-1, keepdim=True),
+    "greatest": lambda x: x.amax(-1, keepdim=True),
+    "two axes": lambda x: x.abs().sum((1, 2), keepdim=True),
+    "with a reader": lambda x: (x.amax(2, keepdim=True), x - x.amax(2, keepdim=True)),
+    "twice": lambda x: (x.sum(2, keepdim=True), x.sum(2, keepdim=True) + 1),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_results_that_keep_dimensions_are_rows(case: str) -> None:
+    """As the same without them, and not element by element."""
+    fn = KEPT[case]
+    f = pliant.compile(Apply(fn), (tensor(3, 4, 6),), dynamic_shapes=(({0: "a", 1: "b", 2: "c"},),))
+    assert "[row]" in f.explain()
+    assert "[reduction]" not in f.explain()
+    for shape in ((3, 4, 6), (1, 1, 1), (2, 7, 33), (0, 1, 16), (1, 3, 1)):
+        x = tensor(*shape)
+        torch.testing.assert_close(f(x), fn(x), rtol=1e-4, atol=1e-5)
+
+
 ONE: dict[str, tuple[Callable[..., Any], int]] = {
     "softmax": (lambda x: x.softmax(-1), 1),
     "rows": (lambda x: rms(x * 2), 1),
@@ -74,10 +95,10 @@ def test_a_batch_of_one_is_a_dimension_like_others(case: str) -> None:
 Layer = tuple[torch.nn.Module, tuple[int, ...], list[str]]
 VECTORS: dict[str, Layer] = {
     "one row": (torch.nn.Linear(20, 40), (1, 20), ["contraction"]),
-    "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["reduction"]),
+    "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["row", "map"]),
     "one pixel": (torch.nn.Conv2d(20, 40, 1), (1, 20, 1, 1), ["contraction"]),
     "one channel": (torch.nn.Conv2d(20, 1, 1, bias=False), (1, 20, 5, 3), ["reduction"]),
-    "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["reduction"]),
+    "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["row", "map"]),
 }
 
 

@@ -33,7 +33,7 @@ checked in every call: x and z have as many rows
        -> add[n]
        not in 0: a reduction cannot follow in a contraction kernel
        from model.py:7
-   2 k_serial_… [serial] cumsum
+   2 k_serial_… [scan] cumsum
        -> cumsum[n]
        not in 1: a scan runs by itself
        from model.py:8"""

@@ -5,8 +5,9 @@
     y[i, j] = x[i, j] * s[i, 0]                 y[i, j] = x[i, j] * s[i]
 
 The maps over such values follow. A dimension that merely has one element, such as a batch of one,
-is read through its axis, so it stays. Results, and what something other than a comprehension reads,
-keep their dimensions, and so do products: theirs say which way an image lies.
+is read through its axis, so it stays. What something other than a comprehension reads keeps its
+dimensions, and so do products: theirs say which way an image lies. A result that is a reduction is
+a copy of one that may lose them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Any
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, own_nodes
+from pliant.ir.tensor import Compute, Input, compute, own_nodes
 from pliant.lower.access import classify
 from pliant.lower.stages import Stage, Stages
 
 
 def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
     """Rewrite in place; not those stages of which somebody has decided how they lie."""
+    _set_results_apart(s, keep)
     fixed = {*s.results, *keep}
     for stage in s.stages.values():
         if not isinstance(stage.tensor, Compute):
@@ -49,6 +51,37 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
             s.types[name] = Input(name, tensor.dtype, tensor.shape)
         if tensor is not stage.tensor:
             s.stages[name] = replace(stage, tensor=tensor)
+
+
+def _set_results_apart(s: Stages, keep: Collection[str]) -> None:
+    stages: dict[str, Stage] = {}
+    moved: dict[Node, Any] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if isinstance(tensor, Compute) and moved:
+            body = transform(tensor.body, lambda n: n, moved)
+            tensor = tensor.replace(body=body)
+            stage = replace(stage, tensor=tensor)
+        free = name in s.results and name not in keep and stage.notes == ()
+        if free and isinstance(tensor, Compute) and _is_row_of_units(tensor):
+            inner = s.fresh(f"{name}.row")
+            s.types[inner] = made = Input(inner, tensor.dtype, tensor.shape)
+            stages[inner] = Stage(inner, tensor, stage.op, stage.spans)
+            copy = compute(tensor.shape, lambda *i, x=made: x[i])
+            moved[s.types[name]] = made
+            stage = Stage(name, copy, "copy", stage.spans)
+        stages[name] = stage
+    s.stages = stages
+
+
+def _is_row_of_units(tensor: Compute) -> bool:
+    """A reduction over rows of what it reads."""
+    used, reduced = names_in(tensor.body), {a.var for a in tensor.reduce_axes}
+    units = any(a.extent == 1 and a.var not in used for a in tensor.axes)
+    loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.indices)
+    ends = (n.indices[-1] for n in loads)
+    along = any(isinstance(i, Index) and not reduced.isdisjoint(i.int_.names) for i in ends)
+    return units and along and classify(tensor) == "reduction"
 
 
 def _read_by_data(stage: Stage) -> set[str]:

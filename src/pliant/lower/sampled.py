@@ -1,5 +1,5 @@
-"""Maps that sample: several elements of one source, at places along its last dimensions that other
-values choose (grid_sample, warping by a flow, deformed windows).
+"""Maps that sample: several elements of one source, at places along some of its dimensions that
+other values choose (grid_sample, warping by a flow, aligned regions, deformed windows).
 
     y[n, c, i, j] = x[n, c, u(n, i, j), v(n, i, j)] * a + x[n, c, u + 1, v] * b + …
 
@@ -16,7 +16,7 @@ from typing import Final
 
 from pliant.ir.expr import Index, Load
 from pliant.ir.mapping import likely_value
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import as_int, var
 from pliant.sym.facts import Facts
@@ -29,26 +29,26 @@ GATHERED: Final = 4  # elements copied in the time of one gathered
 def sampled_along(tensor: Compute, facts: Facts) -> str:
     """The iterator along which what a map samples should lie; empty where it does not sample, or
     so little of the source that a copy of that is not worth it."""
-    chosen = [
-        x
-        for x in own_nodes(tensor.body)
-        if isinstance(x, Load) and x.indices and not isinstance(x.indices[-1], Index)
-    ]
+    loads = (x for x in own_nodes(tensor.body) if isinstance(x, Load))
+    chosen = [x for x in loads if not all(isinstance(i, Index) for i in x.indices)]
     if tensor.reduce_axes or not chosen:
         return ""
     ((source, taps),) = Counter(x.source for x in chosen).most_common(1)
-    loads = [x for x in chosen if x.source is source]
-    made = likely_value(prod(tensor.shape, start=as_int(1)), facts)
-    if taps < TAPS or likely_value(prod(source.shape, start=as_int(1)), facts) > (
-        GATHERED * taps * made
-    ):
-        return ""
-    for d in range(len(source.shape) - 2, -1, -1):
+    taken = [x for x in chosen if x.source is source]
+    for d in reversed(range(len(source.shape))):
         for axis in tensor.axes:
-            rows = all(x.indices[d] is Index(var(axis.var)) for x in loads)
+            rows = all(x.indices[d] is Index(var(axis.var)) for x in taken)
             if rows and axis.extent.is_const:
-                return axis.var if axis.extent.value >= LEAST else ""
+                worth = d == len(source.shape) - 1 or (
+                    taps >= TAPS
+                    and _elements(source, facts) <= GATHERED * taps * _elements(tensor, facts)
+                )
+                return axis.var if worth and axis.extent.value >= LEAST else ""
     return ""
+
+
+def _elements(x: Tensor, facts: Facts) -> int:
+    return likely_value(prod(x.shape, start=as_int(1)), facts)
 
 
 def turn_sampled(s: Stages) -> None:
@@ -56,7 +56,10 @@ def turn_sampled(s: Stages) -> None:
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        if name in s.results and isinstance(tensor, Compute) and sampled_along(tensor, s.facts):
+        along = ""
+        if name in s.results and isinstance(tensor, Compute):
+            along = sampled_along(tensor, s.facts)
+        if isinstance(tensor, Compute) and along and along != tensor.axes[-1].var:
             inner = s.fresh(f"{name}.sampled")
             s.types[inner] = source = Input(inner, tensor.dtype, tensor.shape)
             stages[inner] = Stage(inner, tensor, stage.op, stage.spans, stage.notes)
