@@ -1,9 +1,13 @@
-"""Einstein summation: one sum of products, dimensions named by letters."""
+"""Einstein summation: sums of products, dimensions named by letters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import prod
+from typing import Final
 
+from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr
 from pliant.ir.tensor import Tensor, compute, reduce
@@ -16,18 +20,43 @@ from pliant.ops.common import (
 )
 from pliant.sym.expr import Int, const, minimum
 
+LIKELY: Final = 64  # of a size that is not known
+Part = tuple[Sequence[str], Tensor]
+
 
 def einsum(xs: tuple[Tensor, ...], *, equation: str) -> Tensor:
-    """NumPy's einsum: repeated letters are equal dims, missing ones summed, `...` broadcasts."""
+    """NumPy's einsum: repeated letters are equal dims, missing ones summed, `...` broadcasts. More
+    than two operands are multiplied by pairs, each time those of the fewest products."""
     wide = accumulator(same_type(*xs))
     terms, out = parse(equation, [x.rank for x in xs])
     extents, requires = letter_extents(terms, xs)
-    summed = [c for c in dict.fromkeys(c for t in terms for c in t) if c not in out]
+    parts = list(zip(terms, xs, strict=True))
+    while len(parts) > 2:
+        a, b = min(combinations(range(len(parts)), 2), key=lambda p: _products(parts, p, extents))
+        second, first = parts.pop(b), parts.pop(a)
+        wanted = {*out, *(c for term, _ in parts for c in term)}
+        kept = [c for c in dict.fromkeys((*first[0], *second[0])) if c in wanted]
+        parts.insert(a, (kept, _summed([first, second], kept, extents, wide)))
+    result = _summed(parts, out, extents, wide, requires)
+    return cast_tensor(result, xs[0].dtype)
+
+
+def _products(parts: Sequence[Part], pair: tuple[int, int], extents: Mapping[str, Int]) -> int:
+    letters = {c for k in pair for c in parts[k][0]}
+    return prod(extents[c].value if extents[c].is_const else LIKELY for c in letters)
+
+
+def _summed(
+    parts: Sequence[Part], out: Sequence[str], extents: Mapping[str, Int], wide: DType,
+    requires: tuple[Requirement, ...] = (),
+) -> Tensor:  # fmt: skip
+    """The sum of products over all letters that the result does not have."""
+    summed = [c for c in dict.fromkeys(c for term, _ in parts for c in term) if c not in out]
 
     def product(at: dict[str, Int]) -> Expr:
         factors = [
-            x[tuple(_place(at[c], d, extents[c]) for c, d in zip(t, x.shape, strict=True))]
-            for t, x in zip(terms, xs, strict=True)
+            x[tuple(_place(at[c], d, extents[c]) for c, d in zip(term, x.shape, strict=True))]
+            for term, x in parts
         ]
         result = factors[0].cast(wide)
         for f in factors[1:]:
@@ -44,8 +73,7 @@ def einsum(xs: tuple[Tensor, ...], *, equation: str) -> Tensor:
             lambda *r: product(outer | dict(zip(summed, r, strict=True))),
         )
 
-    shape = [extents[c] for c in out]
-    return cast_tensor(compute(shape, body, "einsum", requires), xs[0].dtype)
+    return compute([extents[c] for c in out], body, "einsum", requires)
 
 
 def _place(i: Int, dim: Int, extent: Int) -> Int:
