@@ -8,7 +8,8 @@
                 init: t[t_vi] = 0
                 t[t_vi] = t[t_vi] + x[t_vi, t_vr]
 
-A scan's iterator along its axis and all iterators of a scatter are ordered ("O").
+A scan's iterator along its axis is ordered ("O"), and so are the iterators of a scatter but for
+those that say by themselves which element of a dimension is meant.
 """
 
 from __future__ import annotations
@@ -178,7 +179,10 @@ class _Lowering:
     def _scatter(self, t: Scatter) -> Stmt:
         out = self.of(t)
         copy = self._copy(self.of(t.base), out)
-        nest = _Nest(self, out.name + "_at", [(a, "O") for a in t.axes])
+        # What an axis says by itself is another element in each of its iterations.
+        beside = {w.int_ for w in t.where if isinstance(w, Index)}
+        kinds = [(a, "S" if var(a.var) in beside else "O") for a in t.axes]
+        nest = _Nest(self, out.name + "_at", kinds)
         at = tuple(nest.expr(w) for w in t.where)
         value = nest.expr(t.value)
         if t.combiner != "set":

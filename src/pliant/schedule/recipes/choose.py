@@ -17,6 +17,7 @@ from pliant.schedule.recipes.patches import patches_recipe
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.scan import is_scan, scan_recipe
+from pliant.schedule.recipes.scatter import is_scatter, scatter_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
@@ -50,7 +51,9 @@ def recipe_name(spec: Spec, lanes: int) -> str:
         return "serial"  # nothing to do but to start reductions of nothing
     if spec.kind == "reduction" and is_windowed(spec, lanes):
         return "windowed"
-    return "scan" if spec.kind == "serial" and is_scan(spec) else spec.kind
+    if spec.kind == "serial":
+        return "scan" if is_scan(spec) else "scatter" if is_scatter(spec) else "serial"
+    return spec.kind
 
 
 def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: bool) -> Program:
@@ -71,6 +74,8 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
             return patches_recipe(spec, mm)
         case "scan":
             return scan_recipe(spec, lanes, large)
+        case "scatter":
+            return scatter_recipe(spec, lanes)
         case "serial":
             return serial_recipe(spec)
         case other:

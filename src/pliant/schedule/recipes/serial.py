@@ -1,4 +1,4 @@
-"""Scatters and opaque programs: the unscheduled program, as written."""
+"""Opaque programs: the unscheduled program, as written."""
 
 from __future__ import annotations
 
