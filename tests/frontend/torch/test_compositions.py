@@ -17,6 +17,7 @@ from tests.frontend.torch.running import assert_same
 from tests.frontend.torch.test_operators import floats, ints
 
 INDEX = torch.tensor([0, 2, 0])
+TABLE = floats(8, 5)
 NAN = float("nan")
 
 
@@ -75,6 +76,13 @@ def grids(x: torch.Tensor) -> Any:
     )
 
 
+def coded(x: torch.Tensor) -> Any:
+    """By the nearest row of a table, how far that is, and what is left: one kernel, which keeps the
+    row of the table where what is left will lie."""
+    row = F.embedding(torch.cdist(x, TABLE).argmin(-1), TABLE)
+    return F.mse_loss(row, x), x - row
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
     "slices reduced": (reduced, lambda n: floats(n, 5)),
     "slices of integers reduced": (reduced, lambda n: ints(n, 5)),
@@ -86,6 +94,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
         lambda n: holey(n, 5).nan_to_num(9.0),
     ),
     "median of numbers": (lambda x: (x.nanmedian(1)[0], x.nanmedian()), lambda n: holey(n, 5)),
+    "codes": (coded, lambda n: floats(n, 5)),
     "sums of exponentials": (
         lambda x: (x.logcumsumexp(0), (x * 300).logcumsumexp(1), x.bfloat16().logcumsumexp(0)),
         lambda n: floats(n, 5),
