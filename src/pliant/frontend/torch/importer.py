@@ -413,18 +413,19 @@ _CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sy
            "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
 _ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})
 _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
+_LOOPS = frozenset({"while_loop", "scan", "associative_scan", "map_impl"})
 _INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 
 
 def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
-    """Regions with gradients off, or autocast off, are their bodies."""
+    """Regions with gradients off, or autocast off, are their bodies (`functional` has written the
+    casts of those where it is on)."""
     name = str(node.target).rsplit(".", 1)[-1]
     if name == "cond":
         return _select(state, node, env)
     if name not in _INLINED:
-        raise UnsupportedError("loops inside the model are not supported; only torch.cond is")
-    if name == "wrap_with_autocast" and node.args[2]:
-        raise UnsupportedError("autocast inside the model; convert the model with .to(dtype)")
+        what = "loops" if name in _LOOPS else "operators that take functions"
+        raise UnsupportedError(f"{what} inside the model are not supported; only torch.cond is")
     at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
     return _body(state, node.args[at], node.args[at + 1 :], env)
 
