@@ -446,12 +446,11 @@ def test_elements_as_results() -> None:
         found, expected = f(x)[0], x.item()
         assert type(found) is type(expected)
         assert found == expected
-    with pytest.raises(UnsupportedError, match="truth value of sizes"):
-        pliant.compile(
-            Apply(lambda x: (x * 2, x.shape[0] > 3)),
-            (torch.ones(5),),
-            dynamic_shapes=(({0: "n"},),),
-        )
+    longer = Apply(lambda x: (x * 2, x.shape[0] > 3, x.shape[0] // 4 == 1))
+    f = pliant.compile(longer, (torch.ones(5),), dynamic_shapes=(({0: "n"},),))
+    for n in (1, 3, 4, 9):
+        assert f(torch.ones(n))[1:] == (n > 3, n // 4 == 1)
+        assert type(f(torch.ones(n))[1]) is bool
 
 
 def test_threads_trace_one_after_the_other() -> None:

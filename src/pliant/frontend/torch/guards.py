@@ -102,26 +102,20 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:
     if isinstance(e, sympy.Eq):
-        return _sides(e.lhs, e.rhs, symbols)
+        return symbols.sides(e.lhs, e.rhs)
     if isinstance(e, sympy.Ne):
-        a, b = _sides(e.lhs, e.rhs, symbols)
+        a, b = symbols.sides(e.lhs, e.rhs)
         return minimum((a - b) ** 2, as_int(1)), as_int(1)
     if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
-        a, b = _sides(e.lts, e.gts, symbols)
+        a, b = symbols.sides(e.lts, e.gts)
         if isinstance(e, sympy.Gt | sympy.Lt):
             a = a + 1
         return maximum(a, b), b
     return None
 
 
-def _sides(a: Any, b: Any, symbols: Symbols) -> tuple[Int, Int]:
-    """Integers that compare as these do: fractions times their denominators."""
-    (over, under), (over_b, under_b) = symbols.ratio(a), symbols.ratio(b)
-    return over * under_b, over_b * under
-
-
 def _words(e: Any, symbols: Symbols) -> str:
-    left, right = _sides(e.lhs, e.rhs, symbols)
+    left, right = symbols.sides(e.lhs, e.rhs)
     return f"{left} {e.rel_op} {right}"
 
 

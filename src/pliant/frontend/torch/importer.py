@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from pliant.base.dtypes import boolean
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN, WITH_PARTS
@@ -307,13 +308,9 @@ def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[A
 
 def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     value = arg.meta.get("val") if isinstance(arg, Node) else None
-    if isinstance(arg, Node) and isinstance(value, torch.SymBool):
-        if str(arg.target) not in _ITEMS:
-            raise UnsupportedError("a result is a truth value of sizes; return the sizes")
-        return _Item(_resolve(state, arg.args[0], env))
     try:
         found = _resolve(state, arg, env)
-        is_item = isinstance(value, torch.SymInt | torch.SymFloat) and isinstance(found, Value)
+        is_item = isinstance(value, _NUMBERS) and isinstance(found, Value)
         return _Item(found) if is_item else found
     except UnsupportedError as error:  # a second result that is made only now
         state.ctx.span = span_of(arg)
@@ -323,7 +320,7 @@ def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
 
 def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any]) -> Any:
     value = node.meta.get("val")
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, _NUMBERS):
         if str(node.target) in _ITEMS:
             state.numbers.take(node, _resolve(state, node.args[0], env))
         return None  # read from the metadata where it is used
@@ -411,6 +408,7 @@ def _constant(state: _State, node: Node) -> Any:
 _NO_RULE = "there is no import rule for it"
 _CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sym_numel",
            "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})
 _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
 _LOOPS = frozenset({"while_loop", "scan", "associative_scan", "map_impl"})
@@ -458,6 +456,8 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
             return _number(state.ctx.symbols.of(value))
         if isinstance(value, torch.SymFloat):
             return state.ctx.symbols.number(value)
+        if isinstance(value, torch.SymBool):
+            return _truth(state, arg, value, env)
         found = env[arg]
         return found.get() if isinstance(found, Lazy) else found
     if isinstance(arg, list | tuple):
@@ -465,6 +465,14 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     if isinstance(arg, torch.SymInt):
         return _number(state.ctx.symbols.of(arg))
     return arg
+
+
+def _truth(state: _State, node: Node, value: torch.SymBool, env: Mapping[Node, Any]) -> Any:
+    """What is said of sizes, or the element of a tensor of truth values."""
+    if str(node.target) in _ITEMS:
+        return _resolve(state, node.args[0], env)
+    holds = state.ctx.symbols.truth(value)
+    return bool(holds.value) if holds.is_const else state.ctx.tensor(holds, boolean)
 
 
 def _number(size: Int) -> Int | int:
