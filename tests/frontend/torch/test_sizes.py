@@ -138,6 +138,16 @@ def test_sizes_of_one() -> None:
     assert not model.notes
 
 
+def test_nothing_may_be_left_inside() -> None:
+    """Torch's strides assume that no size is 0: that is asked of no call."""
+
+    def parts(x: Image) -> tuple[Image, ...]:
+        return F.pad(x, (-2, -1, -1, -1)), torch.tril_indices(x.shape[0], x.shape[0], -3)
+
+    others = [(torch.randn(*s),) for s in ((2, 9), (3, 3), (3, 12), (9, 4))]
+    check(Apply(parts), (torch.randn(5, 12),), (({0: "n", 1: "m"},),), others)
+
+
 def test_what_torch_took_for_a_number_is_checked() -> None:
     """A scale is a float to torch: the trace holds for sizes that give the same one."""
     scaled = Apply(lambda x: F.interpolate(x, scale_factor=x.shape[3] / 8, mode="nearest"))
