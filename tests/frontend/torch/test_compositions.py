@@ -194,3 +194,53 @@ def test_what_weights_decide_is_computed_once() -> None:
 def test_sizes_by_values_are_refused(fn: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"depends on the data|data-dependent"):
         pliant.compile(Apply(fn), (torch.arange(5),))
+
+
+def _stored(x: torch.Tensor, kinds: torch.Tensor, row: torch.Tensor) -> Any:
+    """What a mask selects is changed in its place (as prompts are embedded in SAM)."""
+    y = x * 2
+    y[kinds == 0] = 0.0
+    y[kinds == 0] += row
+    y[kinds == 1] = y[kinds == 1].relu() * 3 - row[0]
+    y[kinds < 1, 2:] = row[0, 2:]
+    y[..., 0][kinds > 1] *= kinds[kinds > 1]
+    return y
+
+
+def _reduced(x: torch.Tensor, kinds: torch.Tensor, row: torch.Tensor) -> Any:
+    """And what is made of it has a size again."""
+    m, y = kinds > 0, x.cos()
+    of_columns = x[:, (kinds == 1).any(0)]
+    return (
+        x[m].mean(), (x[m] - row).sum(0), x[m].abs().sum(-1).mean(), x[x > 9].mean(),
+        (x[m] > 0).any(), (x[m] < 3).all(), x[m].clone().bfloat16().mean(),
+        of_columns.sum(1), of_columns.mean((1, 2)), of_columns.mean(1, keepdim=True),
+        kinds[m].sum(), kinds.masked_select(m).float().mean(), x.masked_select(m[..., None]).sum(),
+        F.mse_loss(x[m], y[m]), F.l1_loss(x[m], y[m], reduction="sum"),
+        F.cross_entropy(x[m], kinds[m]), x[m].softmax(-1)[:, None].mean(0),
+        F.binary_cross_entropy_with_logits(x[m], (y[m] > 0).float()),
+        x[m].gather(-1, kinds[m][:, None]).squeeze(-1).mean(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", [_stored, _reduced])
+def test_what_a_mask_selects(fn: Any) -> None:
+    def some(rows: int, columns: int) -> tuple[torch.Tensor, ...]:
+        kinds = torch.arange(rows * columns).reshape(rows, columns) % 3
+        return floats(rows, columns, 4), kinds, floats(1, 4) + 1
+
+    f = pliant.compile(
+        Apply(fn), some(3, 5), dynamic_shapes=(({0: "n", 1: "m"}, {0: "n", 1: "m"}, None),)
+    )
+    for sizes in ((3, 5), (1, 1), (1, 2), (4, 3), (0, 2)):
+        inputs = some(*sizes)
+        assert_same(f(*inputs), fn(*inputs), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, m: x[m] @ x, lambda x, m: x[m].cumsum(0), lambda x, m: x[m] * x[~m].sum(0),
+    lambda x, m: x[m] + x[x > 0][:, None], lambda x, m: (x.long()[m] // 2).sum(),
+])  # fmt: skip
+def test_what_needs_the_size_of_a_selection_is_refused(fn: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"depends on the data|decides by the values"):
+        pliant.compile(Apply(fn), (floats(4, 4), torch.arange(4) > 1))

@@ -131,7 +131,7 @@ def _of_strides(e: Any) -> bool:
 
     def counted(*args: Any) -> Any:
         rest = [a for a in args if a != 1]
-        return rest[0] if len(rest) == 1 < len(args) else Max(*args)
+        return rest[0] if len(rest) == 1 < len(args) else Max(*args)  # type: ignore[no-untyped-call]
 
     if not e.has(Max):
         return False

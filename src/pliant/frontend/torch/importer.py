@@ -32,6 +32,7 @@ from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers
 from pliant.frontend.torch.places import span_of
 from pliant.frontend.torch.promote import from_torch
+from pliant.frontend.torch.selected import of_selected, refusal, selections
 from pliant.frontend.torch.structure import Call, Template
 from pliant.frontend.torch.templates import call_of, output_template
 from pliant.frontend.torch.weights import to_array
@@ -310,6 +311,8 @@ def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     value = arg.meta.get("val") if isinstance(arg, Node) else None
     try:
         found = _resolve(state, arg, env)
+        if selections(found):
+            raise refusal(state.ctx)
         is_item = isinstance(value, _NUMBERS) and isinstance(found, Value)
         return _Item(found) if is_item else found
     except UnsupportedError as error:  # a second result that is made only now
@@ -359,6 +362,8 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
     if name not in WITH_PARTS:
         lowering = of_complex(name, lowering, args, kwargs, node.meta.get("val"))
+    if selections((args, kwargs)):
+        lowering = of_selected(node.target, lowering, state.table)
     if lowering is None:
         raise UnsupportedError(_NO_RULE)
     try:
@@ -433,6 +438,8 @@ def _body(state: _State, graph: Any, operands: Sequence[Any], env: dict[Node, An
     body = env[graph]
     inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
     values = [_resolve(state, a, env) for a in operands]
+    if selections(values):
+        raise refusal(state.ctx)
     return tuple(_run(state, body, dict(zip(inputs, values, strict=True))))
 
 
