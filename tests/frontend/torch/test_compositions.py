@@ -244,3 +244,13 @@ def test_what_a_mask_selects(fn: Any) -> None:
 def test_what_needs_the_size_of_a_selection_is_refused(fn: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"depends on the data|decides by the values"):
         pliant.compile(Apply(fn), (floats(4, 4), torch.arange(4) > 1))
+
+
+@pytest.mark.parametrize("fn", [lambda x, m: x[m].sum(), lambda x, m: x.index_put((m,), x[0])])
+def test_a_mask_is_as_long_as_what_it_selects_of(fn: Any) -> None:
+    f = pliant.compile(
+        Apply(fn), (floats(4), torch.arange(4) > 1), dynamic_shapes=(({0: "n"}, {0: "m"}),)
+    )
+    for n, m in ((3, 1), (1, 3)):
+        with pytest.raises(pliant.ShapeError, match="m and n must be equal"):
+            f(floats(n), torch.ones(m, dtype=torch.bool))

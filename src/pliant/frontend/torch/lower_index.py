@@ -14,7 +14,7 @@ from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, con
 from pliant.frontend.torch.in_f32 import all_in_f32, in_f32
 from pliant.frontend.torch.lower_shape import expand, slice_axis
 from pliant.frontend.torch.promote import common_type
-from pliant.frontend.torch.selected import Selected
+from pliant.frontend.torch.selected import select
 from pliant.graph.function import Value
 from pliant.sym.expr import Int, as_int
 
@@ -29,7 +29,7 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Any:
     if len(only) == 1 and only[0][1].dtype is boolean and only[0][1].shape:
         before, mask = only[0]
         if ctx.builder.constant(mask) is None:
-            return Selected(x, mask, before)
+            return select(ctx, x, mask, before)
     return ctx.call("index", x, _index_list(ctx, x, indices))
 
 
@@ -40,7 +40,7 @@ def index_put(
     values = ctx.cast(values, x.dtype)
     only = [v for v in indices if v is not None]
     if len(only) == 1 and only[0].dtype is boolean and not accumulate:
-        place = Selected(x, only[0], next(k for k, v in enumerate(indices) if v is not None))
+        place = select(ctx, x, only[0], next(k for k, v in enumerate(indices) if v is not None))
         if len(values.shape) <= place.after:  # the same for all that the mask selects
             return ctx.call("where", place.wide(ctx), values, x)
     places = _index_list(ctx, x, indices)

@@ -58,6 +58,13 @@ class Selected:
         return filled
 
 
+def select(ctx: Context, x: Value, mask: Value, before: int) -> Selected:
+    """What a mask, whose sizes are those of the dims it stands for, selects of `x`."""
+    for k, size in enumerate(mask.shape):
+        ctx.builder.equal(size, x.shape[before + k])
+    return Selected(x, mask, before)
+
+
 def selections(args: Any) -> list[Selected]:
     """Those among the arguments."""
     if isinstance(args, Selected):
@@ -199,8 +206,10 @@ def _put(
     at = [k for k, v in enumerate(indices) if v is not None]
     if not isinstance(x, Value) or not isinstance(values, Selected) or len(at) != 1:
         raise refusal(ctx)
-    place = Selected(x, indices[at[0]], at[0])
-    if not isinstance(place.mask, Value) or not _alike(ctx, place, values):
+    if not isinstance(indices[at[0]], Value):
+        raise refusal(ctx)
+    place = select(ctx, x, indices[at[0]], at[0])
+    if not _alike(ctx, place, values):
         raise refusal(ctx)
     full = ctx.cast(values.full, x.dtype)
     full = ctx.call("add", x, full) if accumulate else full
