@@ -17,6 +17,7 @@ from tests.frontend.torch.running import assert_same
 from tests.frontend.torch.test_operators import floats, ints
 
 INDEX = torch.tensor([0, 2, 0])
+TABLE = floats(8, 5)
 NAN = float("nan")
 
 
@@ -75,6 +76,13 @@ def grids(x: torch.Tensor) -> Any:
     )
 
 
+def coded(x: torch.Tensor) -> Any:
+    """By the nearest row of a table, how far that is, and what is left: one kernel, which keeps the
+    row of the table where what is left will lie."""
+    row = F.embedding(torch.cdist(x, TABLE).argmin(-1), TABLE)
+    return F.mse_loss(row, x), x - row
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
     "slices reduced": (reduced, lambda n: floats(n, 5)),
     "slices of integers reduced": (reduced, lambda n: ints(n, 5)),
@@ -86,6 +94,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
         lambda n: holey(n, 5).nan_to_num(9.0),
     ),
     "median of numbers": (lambda x: (x.nanmedian(1)[0], x.nanmedian()), lambda n: holey(n, 5)),
+    "codes": (coded, lambda n: floats(n, 5)),
     "sums of exponentials": (
         lambda x: (x.logcumsumexp(0), (x * 300).logcumsumexp(1), x.bfloat16().logcumsumexp(0)),
         lambda n: floats(n, 5),
@@ -185,3 +194,63 @@ def test_what_weights_decide_is_computed_once() -> None:
 def test_sizes_by_values_are_refused(fn: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"depends on the data|data-dependent"):
         pliant.compile(Apply(fn), (torch.arange(5),))
+
+
+def _stored(x: torch.Tensor, kinds: torch.Tensor, row: torch.Tensor) -> Any:
+    """What a mask selects is changed in its place (as prompts are embedded in SAM)."""
+    y = x * 2
+    y[kinds == 0] = 0.0
+    y[kinds == 0] += row
+    y[kinds == 1] = y[kinds == 1].relu() * 3 - row[0]
+    y[kinds < 1, 2:] = row[0, 2:]
+    y[..., 0][kinds > 1] *= kinds[kinds > 1]
+    return y
+
+
+def _reduced(x: torch.Tensor, kinds: torch.Tensor, row: torch.Tensor) -> Any:
+    """And what is made of it has a size again."""
+    m, y = kinds > 0, x.cos()
+    of_columns = x[:, (kinds == 1).any(0)]
+    return (
+        x[m].mean(), (x[m] - row).sum(0), x[m].abs().sum(-1).mean(), x[x > 9].mean(),
+        (x[m] > 0).any(), (x[m] < 3).all(), x[m].clone().bfloat16().mean(),
+        of_columns.sum(1), of_columns.mean((1, 2)), of_columns.mean(1, keepdim=True),
+        kinds[m].sum(), kinds.masked_select(m).float().mean(), x.masked_select(m[..., None]).sum(),
+        F.mse_loss(x[m], y[m]), F.l1_loss(x[m], y[m], reduction="sum"),
+        F.cross_entropy(x[m], kinds[m]), x[m].softmax(-1)[:, None].mean(0),
+        F.binary_cross_entropy_with_logits(x[m], (y[m] > 0).float()),
+        x[m].gather(-1, kinds[m][:, None]).squeeze(-1).mean(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", [_stored, _reduced])
+def test_what_a_mask_selects(fn: Any) -> None:
+    def some(rows: int, columns: int) -> tuple[torch.Tensor, ...]:
+        kinds = torch.arange(rows * columns).reshape(rows, columns) % 3
+        return floats(rows, columns, 4), kinds, floats(1, 4) + 1
+
+    f = pliant.compile(
+        Apply(fn), some(3, 5), dynamic_shapes=(({0: "n", 1: "m"}, {0: "n", 1: "m"}, None),)
+    )
+    for sizes in ((3, 5), (1, 1), (1, 2), (4, 3), (0, 2)):
+        inputs = some(*sizes)
+        assert_same(f(*inputs), fn(*inputs), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, m: x[m] @ x, lambda x, m: x[m].cumsum(0), lambda x, m: x[m] * x[~m].sum(0),
+    lambda x, m: x[m] + x[x > 0][:, None], lambda x, m: (x.long()[m] // 2).sum(),
+])  # fmt: skip
+def test_what_needs_the_size_of_a_selection_is_refused(fn: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"depends on the data|decides by the values"):
+        pliant.compile(Apply(fn), (floats(4, 4), torch.arange(4) > 1))
+
+
+@pytest.mark.parametrize("fn", [lambda x, m: x[m].sum(), lambda x, m: x.index_put((m,), x[0])])
+def test_a_mask_is_as_long_as_what_it_selects_of(fn: Any) -> None:
+    f = pliant.compile(
+        Apply(fn), (floats(4), torch.arange(4) > 1), dynamic_shapes=(({0: "n"}, {0: "m"}),)
+    )
+    for n, m in ((3, 1), (1, 3)):
+        with pytest.raises(pliant.ShapeError, match="m and n must be equal"):
+            f(floats(n), torch.ones(m, dtype=torch.bool))

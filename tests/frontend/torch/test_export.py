@@ -320,6 +320,55 @@ def test_regions_without_gradients_or_autocast_are_inlined() -> None:
     check(Apply(regions), (floats(3, 2),), (({0: "n"},),), [(floats(5, 2),)])
 
 
+def test_regions_under_autocast_are_cast() -> None:
+    linear = nn.Linear(4, 4)
+
+    def regions(x: torch.Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = F.linear(x, linear.weight.detach(), linear.bias.detach())
+            with torch.autocast("cpu", enabled=False):
+                z = F.linear(y.float(), linear.weight.detach())
+            return y, z, y.softmax(-1), x @ x.mT, x + y
+
+    check(Apply(regions), (floats(3, 4),), (({0: "n"},),), [(floats(n, 4),) for n in (0, 1, 7)])
+
+
+def _products(x: torch.Tensor) -> torch.Tensor:
+    of_row = torch.vmap(lambda row, w: (row @ w).tanh() + row.cumsum(0).sum(), in_dims=(0, 1))
+    return of_row(x, torch.ones(4, x.shape[0], 3))
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(torch.vmap(torch.sin), out_dims=1)(x)
+
+
+@pytest.mark.parametrize("fn", [_products, _turned])
+def test_functions_of_rows(fn: Any) -> None:
+    """vmap, of two tensors and in one another."""
+    check(Apply(fn), (floats(3, 4),), (({0: "n"},),), [(floats(n, 4),) for n in (1, 2, 7)])
+
+
+def test_a_transform_that_cannot_be_traced_is_ended() -> None:
+    """Otherwise all that is computed later would be a part of it."""
+
+    def slopes(x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(torch.func.grad(lambda row: (row.sin() ** 2).sum()))(x)
+
+    with pytest.raises(UnsupportedError, match="cannot capture the model"):
+        imported(Apply(slopes), (floats(3, 4),), dynamic_shapes=(({0: "n"},),))
+    assert torch.rand(2).shape == (2,)  # vmap refuses random numbers
+    check(Apply(_products), (floats(3, 4),), (({0: "n"},),))
+
+
+def test_operators_that_take_functions_are_refused() -> None:
+    def sums(x: torch.Tensor) -> Any:
+        start = torch.zeros_like(x[0])
+        return torch._higher_order_ops.scan(lambda a, b: (a + b, a * b), start, x)
+
+    with pytest.raises(UnsupportedError, match=r"scan.*: loops inside the model are not supported"):
+        imported(Apply(sums), (floats(3, 4),))
+
+
 def test_sizes_of_negative_numbers() -> None:
     """Rounding up by -(-n // 4), and rounding of what is negative, are as in Python."""
 
@@ -397,12 +446,11 @@ def test_elements_as_results() -> None:
         found, expected = f(x)[0], x.item()
         assert type(found) is type(expected)
         assert found == expected
-    with pytest.raises(UnsupportedError, match="truth value of sizes"):
-        pliant.compile(
-            Apply(lambda x: (x * 2, x.shape[0] > 3)),
-            (torch.ones(5),),
-            dynamic_shapes=(({0: "n"},),),
-        )
+    longer = Apply(lambda x: (x * 2, x.shape[0] > 3, x.shape[0] // 4 == 1))
+    f = pliant.compile(longer, (torch.ones(5),), dynamic_shapes=(({0: "n"},),))
+    for n in (1, 3, 4, 9):
+        assert f(torch.ones(n))[1:] == (n > 3, n // 4 == 1)
+        assert type(f(torch.ones(n))[1]) is bool
 
 
 def test_threads_trace_one_after_the_other() -> None:

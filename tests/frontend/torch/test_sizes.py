@@ -82,6 +82,29 @@ CASES: dict[str, Any] = {
         torch.corrcoef(x),
         x[1].corrcoef(),
     ),
+    "tensors of sizes": lambda x: (
+        torch.as_tensor(x.shape) * 2,
+        torch.asarray([x.shape[1], 1.5]),
+        torch.as_tensor(x.shape[-1:], dtype=torch.float32),
+    ),
+    "digits": lambda x: (
+        torch.unravel_index(x.argmax(), x.shape),
+        torch.unravel_index(x.argmax(1) + 1, (x.shape[0], x.shape[1])),
+    ),
+    "triangles": lambda x: [
+        places(*sizes, offset)
+        for places in (torch.tril_indices, torch.triu_indices)
+        for sizes in ((x.shape[0], x.shape[1]), (x.shape[1], x.shape[1]))
+        for offset in (-1, 0, 1, 3)
+    ],
+    "frequencies": lambda x: (torch.fft.fftfreq(x.shape[1], 0.5), torch.fft.rfftfreq(x.shape[0])),
+    "truths": lambda x: (
+        torch.tensor(x.shape[0] == x.shape[1]),
+        torch.tensor([x.shape[0] > 4, x.shape[1] != 9, 2 * x.shape[0] >= x.shape[1]]),
+        x * (x.shape[1] / 2 < 7),
+        (x > 0) & torch.tensor(x.shape[1] % 2 == 0),
+        torch.full((2,), x.shape[0] <= 3),
+    ),
     "square root": lambda x: x / x.shape[1] ** 0.5 + math.sqrt(x.shape[0]),
     "fraction": lambda x: x[:, : int(x.shape[1] * 0.5)],
     "rounded": lambda x: x[:, : round(x.shape[1] / 4)],
@@ -93,6 +116,36 @@ CASES: dict[str, Any] = {
 def test_one_trace_for_all_sizes(name: str) -> None:
     others = [(torch.randn(*s),) for s in ((4, 9), (6, 31), (3, 14), (2, 5), (5, 12))]
     check(Apply(CASES[name]), (torch.randn(5, 12),), (({0: "n", 1: "m"},),), others)
+
+
+def _one(x: Image) -> tuple[Image, ...]:
+    rows, columns = x.shape
+    image = (1, 1, rows, columns)
+    theta = torch.eye(2, 3)[None]
+    return (
+        torch.linspace(-1, 1, rows) + x[:, 0],
+        torch.linspace(0, rows - 1, columns),
+        torch.logspace(1, 2, columns),
+        *(F.affine_grid(theta, image, align_corners=corners) for corners in (False, True)),
+        torch.triu_indices(columns, columns, 1),
+    )
+
+
+def test_sizes_of_one() -> None:
+    """One step is the first, the middle of one pixel 0, and above the diagonal is nothing."""
+    others = [(torch.randn(*s),) for s in ((1, 1), (1, 4), (2, 1), (3, 3))]
+    model = check(Apply(_one), (torch.randn(5, 12),), (({0: "n", 1: "m"},),), others)
+    assert not model.notes
+
+
+def test_nothing_may_be_left_inside() -> None:
+    """Torch's strides assume that no size is 0: that is asked of no call."""
+
+    def parts(x: Image) -> tuple[Image, ...]:
+        return F.pad(x, (-2, -1, -1, -1)), torch.tril_indices(x.shape[0], x.shape[0], -3)
+
+    others = [(torch.randn(*s),) for s in ((2, 9), (3, 3), (3, 12), (9, 4))]
+    check(Apply(parts), (torch.randn(5, 12),), (({0: "n", 1: "m"},),), others)
 
 
 def test_what_torch_took_for_a_number_is_checked() -> None:

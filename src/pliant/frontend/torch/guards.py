@@ -9,6 +9,7 @@ import sympy
 import torch
 from sympy.core.relational import Relational
 from torch.export import ExportedProgram
+from torch.utils._sympy.functions import Max
 
 from pliant.base.errors import UnsupportedError
 from pliant.frontend.torch.places import READERS, TRACERS
@@ -30,7 +31,7 @@ def demands(program: ExportedProgram) -> tuple[Any, ...]:
 def assumed_equal(program: ExportedProgram) -> tuple[Any, ...]:
     """The equalities that the trace holds for, the model's own and torch's."""
     found = [e for e, _ in _guards(program) if isinstance(e, sympy.Eq)]
-    return tuple(e for e in dict.fromkeys(found) if not _of_values(e))
+    return tuple(e for e in dict.fromkeys(found) if not (_of_values(e) or _of_strides(e)))
 
 
 def limits(program: ExportedProgram) -> tuple[Any, ...]:
@@ -102,32 +103,40 @@ def _guards(program: ExportedProgram) -> Iterator[tuple[Any, bool]]:
 
 def _pair(e: Any, symbols: Symbols) -> tuple[Int, Int] | None:
     if isinstance(e, sympy.Eq):
-        return _sides(e.lhs, e.rhs, symbols)
+        return symbols.sides(e.lhs, e.rhs)
     if isinstance(e, sympy.Ne):
-        a, b = _sides(e.lhs, e.rhs, symbols)
+        a, b = symbols.sides(e.lhs, e.rhs)
         return minimum((a - b) ** 2, as_int(1)), as_int(1)
     if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
-        a, b = _sides(e.lts, e.gts, symbols)
+        a, b = symbols.sides(e.lts, e.gts)
         if isinstance(e, sympy.Gt | sympy.Lt):
             a = a + 1
         return maximum(a, b), b
     return None
 
 
-def _sides(a: Any, b: Any, symbols: Symbols) -> tuple[Int, Int]:
-    """Integers that compare as these do: fractions times their denominators."""
-    (over, under), (over_b, under_b) = symbols.ratio(a), symbols.ratio(b)
-    return over * under_b, over_b * under
-
-
 def _words(e: Any, symbols: Symbols) -> str:
-    left, right = _sides(e.lhs, e.rhs, symbols)
+    left, right = symbols.sides(e.lhs, e.rhs)
     return f"{left} {e.rel_op} {right}"
 
 
 def _of_values(e: Any) -> bool:
     """Whether it is about numbers out of tensors, which torch checks where they are used."""
     return any(s.name.startswith(("u", "zu")) for s in e.free_symbols)
+
+
+def _of_strides(e: Any) -> bool:
+    """Whether it says no more than that sizes are not 0: `max(1, n) == n`, as torch's strides count
+    sizes."""
+
+    def counted(*args: Any) -> Any:
+        rest = [a for a in args if a != 1]
+        return rest[0] if len(rest) == 1 < len(args) else Max(*args)  # type: ignore[no-untyped-call]
+
+    if not e.has(Max):
+        return False
+    lhs, rhs = (side.replace(Max, counted) for side in (e.lhs, e.rhs))
+    return bool(sympy.expand(lhs - rhs) == 0)
 
 
 def _is_assumed(e: Any) -> bool:

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from pliant.base.dtypes import boolean
 from pliant.base.errors import InvalidModelError, PliantError, ShapeError, UnsupportedError
 from pliant.base.spans import Span
 from pliant.frontend.torch.aten import ATEN, WITH_PARTS
@@ -31,6 +32,7 @@ from pliant.frontend.torch.naming import Naming
 from pliant.frontend.torch.numbers import Numbers
 from pliant.frontend.torch.places import span_of
 from pliant.frontend.torch.promote import from_torch
+from pliant.frontend.torch.selected import of_selected, refusal, selections
 from pliant.frontend.torch.structure import Call, Template
 from pliant.frontend.torch.templates import call_of, output_template
 from pliant.frontend.torch.weights import to_array
@@ -307,13 +309,11 @@ def _run(state: _State, module: GraphModule, env: dict[Node, Any]) -> Sequence[A
 
 def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     value = arg.meta.get("val") if isinstance(arg, Node) else None
-    if isinstance(arg, Node) and isinstance(value, torch.SymBool):
-        if str(arg.target) not in _ITEMS:
-            raise UnsupportedError("a result is a truth value of sizes; return the sizes")
-        return _Item(_resolve(state, arg.args[0], env))
     try:
         found = _resolve(state, arg, env)
-        is_item = isinstance(value, torch.SymInt | torch.SymFloat) and isinstance(found, Value)
+        if selections(found):
+            raise refusal(state.ctx)
+        is_item = isinstance(value, _NUMBERS) and isinstance(found, Value)
         return _Item(found) if is_item else found
     except UnsupportedError as error:  # a second result that is made only now
         state.ctx.span = span_of(arg)
@@ -323,7 +323,7 @@ def _result(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
 
 def _lower(state: _State, module: GraphModule, node: Node, env: dict[Node, Any]) -> Any:
     value = node.meta.get("val")
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, _NUMBERS):
         if str(node.target) in _ITEMS:
             state.numbers.take(node, _resolve(state, node.args[0], env))
         return None  # read from the metadata where it is used
@@ -362,6 +362,8 @@ def _operator(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     kwargs = {k: _resolve(state, a, env) for k, a in node.kwargs.items() if k not in _IGNORED}
     if name not in WITH_PARTS:
         lowering = of_complex(name, lowering, args, kwargs, node.meta.get("val"))
+    if selections((args, kwargs)):
+        lowering = of_selected(node.target, lowering, state.table)
     if lowering is None:
         raise UnsupportedError(_NO_RULE)
     try:
@@ -411,20 +413,22 @@ def _constant(state: _State, node: Node) -> Any:
 _NO_RULE = "there is no import rule for it"
 _CHECKS = ("aten._assert", "aten.sym_constrain_range", "aten.sym_size", "aten.sym_numel",
            "aten.sym_stride", "aten.sym_storage_offset")  # fmt: skip
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ITEMS = frozenset({"aten.item.default", "aten._local_scalar_dense.default"})
 _IGNORED = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
+_LOOPS = frozenset({"while_loop", "scan", "associative_scan", "map_impl"})
 _INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 
 
 def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
-    """Regions with gradients off, or autocast off, are their bodies."""
+    """Regions with gradients off, or autocast off, are their bodies (`functional` has written the
+    casts of those where it is on)."""
     name = str(node.target).rsplit(".", 1)[-1]
     if name == "cond":
         return _select(state, node, env)
     if name not in _INLINED:
-        raise UnsupportedError("loops inside the model are not supported; only torch.cond is")
-    if name == "wrap_with_autocast" and node.args[2]:
-        raise UnsupportedError("autocast inside the model; convert the model with .to(dtype)")
+        what = "loops" if name in _LOOPS else "operators that take functions"
+        raise UnsupportedError(f"{what} inside the model are not supported; only torch.cond is")
     at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
     return _body(state, node.args[at], node.args[at + 1 :], env)
 
@@ -434,6 +438,8 @@ def _body(state: _State, graph: Any, operands: Sequence[Any], env: dict[Node, An
     body = env[graph]
     inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
     values = [_resolve(state, a, env) for a in operands]
+    if selections(values):
+        raise refusal(state.ctx)
     return tuple(_run(state, body, dict(zip(inputs, values, strict=True))))
 
 
@@ -457,6 +463,8 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
             return _number(state.ctx.symbols.of(value))
         if isinstance(value, torch.SymFloat):
             return state.ctx.symbols.number(value)
+        if isinstance(value, torch.SymBool):
+            return _truth(state, arg, value, env)
         found = env[arg]
         return found.get() if isinstance(found, Lazy) else found
     if isinstance(arg, list | tuple):
@@ -464,6 +472,14 @@ def _resolve(state: _State, arg: Any, env: Mapping[Node, Any]) -> Any:
     if isinstance(arg, torch.SymInt):
         return _number(state.ctx.symbols.of(arg))
     return arg
+
+
+def _truth(state: _State, node: Node, value: torch.SymBool, env: Mapping[Node, Any]) -> Any:
+    """What is said of sizes, or the element of a tensor of truth values."""
+    if str(node.target) in _ITEMS:
+        return _resolve(state, node.args[0], env)
+    holds = state.ctx.symbols.truth(value)
+    return bool(holds.value) if holds.is_const else state.ctx.tensor(holds, boolean)
 
 
 def _number(size: Int) -> Int | int:

@@ -76,18 +76,18 @@ def arange(ctx: Context, start: Any, end: Any = None, step: Any = 1, **_: Any) -
 
 
 def linspace(ctx: Context, start: Any, end: Any, steps: Any, **_: Any) -> Any:
-    """From both ends, as torch does, so that the last value is exactly `end`."""
+    """From both ends, as torch does, so that the last value is exactly `end`; one is `start`."""
     dtype, count = ctx.out_dtype(), size_of(steps)
     low, high = ctx.tensor(start, dtype), ctx.tensor(end, dtype)
     if count == 1:
         return ctx.call("expand", low, shape=(count,))
     at = ctx.call("iota", size=count, start=0, step=1, dtype=i64)
     back = ctx.call("sub", ctx.tensor(count - 1, i64), at)
-    span = ctx.tensor(count - 1, dtype)
+    span = ctx.tensor(maximum(count - 1, 1), dtype)
     step = ctx.call("div", ctx.call("sub", high, low), span)
     first = ctx.call("add", low, ctx.call("mul", step, ctx.cast(at, dtype)))
     last = ctx.call("sub", high, ctx.call("mul", step, ctx.cast(back, dtype)))
-    half = ctx.call("lt", at, ctx.tensor(count // 2, i64))
+    half = ctx.call("lt", at, ctx.tensor(maximum(count // 2, 1), i64))
     return ctx.call("where", half, first, last)
 
 

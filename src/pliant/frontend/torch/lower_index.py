@@ -14,8 +14,9 @@ from pliant.frontend.torch.context import Context, Lowering, Table, axis_of, con
 from pliant.frontend.torch.in_f32 import all_in_f32, in_f32
 from pliant.frontend.torch.lower_shape import expand, slice_axis
 from pliant.frontend.torch.promote import common_type
+from pliant.frontend.torch.selected import select
 from pliant.graph.function import Value
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 
 def embedding(ctx: Context, weight: Value, indices: Value, *_: Any, **__: Any) -> Any:
@@ -24,6 +25,11 @@ def embedding(ctx: Context, weight: Value, indices: Value, *_: Any, **__: Any) -
 
 
 def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Any:
+    only = [(k, v) for k, v in enumerate(indices) if v is not None]
+    if len(only) == 1 and only[0][1].dtype is boolean and only[0][1].shape:
+        before, mask = only[0]
+        if ctx.builder.constant(mask) is None:
+            return select(ctx, x, mask, before)
     return ctx.call("index", x, _index_list(ctx, x, indices))
 
 
@@ -33,21 +39,12 @@ def index_put(
 ) -> Any:  # fmt: skip
     values = ctx.cast(values, x.dtype)
     only = [v for v in indices if v is not None]
-    if len(only) == 1 and only[0].dtype is boolean and not accumulate and not values.shape:
-        return _put_where(ctx, x, indices, only[0], values)
+    if len(only) == 1 and only[0].dtype is boolean and not accumulate:
+        place = select(ctx, x, only[0], next(k for k, v in enumerate(indices) if v is not None))
+        if len(values.shape) <= place.after:  # the same for all that the mask selects
+            return ctx.call("where", place.wide(ctx), values, x)
     places = _index_list(ctx, x, indices)
     return ctx.call("index_put", x, values, places, accumulate=accumulate)
-
-
-def _put_where(
-    ctx: Context, x: Value, indices: Sequence[Value | None], mask: Value, value: Value
-) -> Any:
-    """x[mask] = number: a mask over some dims, the same for all others."""
-    before = next(k for k, v in enumerate(indices) if v is not None)
-    after = len(x.shape) - before - len(mask.shape)
-    axes = (*range(before), *range(len(x.shape) - after, len(x.shape)))
-    wide = ctx.call("unsqueeze", mask, axes=axes) if axes else mask
-    return ctx.call("where", wide, value, x)
 
 
 def _index_list(
@@ -253,7 +250,15 @@ def plain_embedding_bag(
     return embedding_bag(ctx, weight, indices, offsets, scale, mode, sparse, factors, last, at)
 
 
-def masked_select(ctx: Context, *_: Any, **__: Any) -> Any:
+def masked_select(ctx: Context, x: Value, mask: Value) -> Any:
+    """Of both in their common shape."""
+    rank = max(len(x.shape), len(mask.shape))
+    shapes = [(as_int(1),) * (rank - len(t.shape)) + t.shape for t in (x, mask)]
+    shape = [b if a == 1 else a for a, b in zip(*shapes, strict=True)]
+    return index(ctx, expand(ctx, x, shape), [expand(ctx, mask, shape)])
+
+
+def sized_by_data(ctx: Context, *_: Any, **__: Any) -> Any:
     raise ctx.unsupported("its size depends on the data; use torch.where with a fixed size")
 
 
@@ -351,10 +356,11 @@ INDEX: Final[Table] = {
     "aten.histc.default": histc,
     "aten.masked_scatter.default": masked_scatter,
     **dict.fromkeys(
-        ("aten.masked_select.default", "aten.nonzero.default", "aten.nonzero_numpy.default",
+        ("aten.nonzero.default", "aten.nonzero_numpy.default",
          "aten._unique2.default", "aten.unique_dim.default", "aten.bincount.default",
          "aten.argwhere.default", "aten.item.default",
          "aten._local_scalar_dense.default", "aten.unique_consecutive.default"),
-        masked_select,
+        sized_by_data,
     ),
+    "aten.masked_select.default": masked_select,
 }  # fmt: skip

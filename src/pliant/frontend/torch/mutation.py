@@ -1,7 +1,10 @@
-"""In-place operators: which can be read as functional ones, and which need torch's own rewrite.
+"""Programs as functions of their inputs: what a trace has around operators, and in-place ones.
 
 `y = relu_(x)` on a fresh `x` is `relu(x)` from there on, if no view of `x` was taken before. All
-else goes through torch's functionalisation, which keeps the operators as they are otherwise.
+else goes through torch's functionalisation, which keeps the operators as they are otherwise. It
+also writes what comes of a transform of torch.func (`vmap`: products of rows are a batch of
+products) and of a region under autocast (casts of what its products multiply), which a trace only
+has as a mark around other operators.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ _HARMLESS = frozenset({"aten.detach_.default", "aten.requires_grad_.default"})
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """A program without mutation that we cannot read. Raises UnsupportedError on changed state."""
-    if any(_is_unsafe(g) for g in _graphs(program)):
+    """A program without such marks, or mutation that we cannot read. Raises UnsupportedError on
+    changed state."""
+    what = next((m for g in _graphs(program) for n in g.nodes if (m := _mark(n))), "")
+    if not what and any(_is_unsafe(g) for g in _graphs(program)):
+        what = "an in-place operator"
+    if what:
         try:
             program = run_decompositions(program, {})
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise UnsupportedError(
-                f"an in-place operator that torch itself cannot rewrite ({first}); write it without"
+                f"{what} that torch itself cannot rewrite ({first}); write it without"
             ) from error
     refuse_changes(program)
     return program
@@ -64,6 +71,15 @@ def functional_name(target: Any) -> str:
 def _graphs(program: ExportedProgram) -> list[Graph]:
     modules = program.graph_module.modules()
     return [m.graph for m in modules if isinstance(m, torch.fx.GraphModule)]
+
+
+def _mark(node: Node) -> str:
+    """What it says of other operators, in words; empty if it is an operator itself."""
+    if getattr(node.target, "__module__", "") == "torch._functorch.predispatch":
+        return "a transform of torch.func (vmap, grad)"
+    if str(node.target).endswith("wrap_with_autocast") and node.args[2]:
+        return "a region under autocast"
+    return ""
 
 
 def _is_unsafe(graph: Graph) -> bool:

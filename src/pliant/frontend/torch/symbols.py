@@ -67,6 +67,31 @@ class Symbols:
         """The shape of a tensor of the exported program."""
         return tuple(self.of(d) for d in value.shape)
 
+    def truth(self, value: Any) -> Int:
+        """1 where what a SymBool says of sizes holds, and 0 elsewhere."""
+        e = value.node.expr if isinstance(value, torch.SymBool) else value
+        if e in (sympy.true, sympy.false):
+            return as_int(int(bool(e)))
+        if isinstance(e, sympy.Not):
+            return 1 - self.truth(e.args[0])
+        if isinstance(e, sympy.And | sympy.Or):
+            join = minimum if isinstance(e, sympy.And) else maximum
+            return functools.reduce(join, map(self.truth, e.args))
+        if isinstance(e, sympy.Eq | sympy.Ne):
+            a, b = self.sides(e.lhs, e.rhs)
+            apart = minimum((a - b) ** 2, 1)
+            return apart if isinstance(e, sympy.Ne) else 1 - apart
+        if isinstance(e, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
+            a, b = self.sides(e.lts, e.gts)
+            more = b - a if isinstance(e, sympy.Gt | sympy.Lt) else b - a + 1
+            return maximum(minimum(more, 1), 0)
+        raise UnsupportedError(f"whether {e} holds cannot be computed by integer arithmetic")
+
+    def sides(self, a: Any, b: Any) -> tuple[Int, Int]:
+        """Integers that compare as these do: fractions times their denominators."""
+        (over, under), (over_b, under_b) = self.ratio(a), self.ratio(b)
+        return over * under_b, over_b * under
+
     def number(self, value: Any) -> SizeNumber:
         """A SymFloat made from sizes: as an exact fraction of integers if it is one."""
         if isinstance(value, torch.SymFloat):

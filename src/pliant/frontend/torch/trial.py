@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,12 +85,24 @@ class Trial:
         # Dynamo would trace the mode as a part of the model.
         symbols = contextlib.nullcontext() if strict else WholeSizes()
         with (
-            torch.no_grad(), warnings.catch_warnings(), whole_recurrences(), whole_views(), symbols
+            torch.no_grad(), warnings.catch_warnings(), _transforms_ended(), whole_recurrences(),
+            whole_views(), symbols,
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             return torch.export.export(
                 self.model, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
+
+
+@contextlib.contextmanager
+def _transforms_ended() -> Iterator[None]:
+    """Transforms of torch.func that are begun inside are ended: torch does not end those of a trace
+    that fails, and whatever is computed afterwards would be a part of them."""
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _unmarked(arguments: Any) -> Any:
@@ -120,8 +132,13 @@ _DATA_DEPENDENT = re.compile(r"Could not (?:guard on|extract).+data-dependent ex
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ')
 
 
+_BEHIND = ("The error above occurred when calling", "Exception raised from")  # of the message
+
+
 def _explained(error: Exception) -> Exception:
-    text = str(error).split("The error above occurred when calling")[0].strip()
+    text = str(error)
+    for behind in _BEHIND:
+        text = text.partition(behind)[0].strip()
     if unknown := _UNKNOWN_TYPE.search(text):
         return UnsupportedError(
             f"the model returns a {unknown[1]}, a class that torch.export does not know: return "

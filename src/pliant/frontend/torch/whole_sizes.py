@@ -3,6 +3,7 @@
 F.avg_pool2d(x, x.shape[2:])         is a mean: a window has a constant size
 torch.linspace(0, 1, x.shape[1])     is made of an arange
 F.max_pool1d(x, 2)                   is a pool of images of one row
+torch.as_tensor(x.shape)             is torch.tensor of them
 
 Each would make the sizes that it meets constants of the example. What is written here with others
 computes the same; what none of these rules takes is torch's as before.
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 
 class WholeSizes(TorchFunctionMode):
@@ -38,6 +40,14 @@ class WholeSizes(TorchFunctionMode):
 def is_symbol(*sizes: Any) -> bool:
     """Whether one of them is symbolic."""
     return any(isinstance(n, torch.SymInt) for n in sizes)
+
+
+def _greater(a: Any, b: Any) -> Any:
+    return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
+
+
+def _less(a: Any, b: Any) -> Any:
+    return torch.sym_min(a, b)  # type: ignore[no-untyped-call]
 
 
 def _max_pool1d(
@@ -102,14 +112,14 @@ def _greatest(x: Tensor, dims: list[int]) -> Tensor:
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Tensor | None:
-    """From both ends, as torch's, so that the last value is exactly `end`."""
+    """From both ends, as torch's, so that the last value is exactly `end`; one step is `start`."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not is_symbol(steps) or not dtype.is_floating_point:
         return None
     at = torch.arange(steps)
-    step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+    step = (end - start) / _greater(steps - 1, 1)
     first, last = start + step * at.to(dtype), end - step * (steps - 1 - at).to(dtype)
-    return torch.where(at < steps // 2, first, last).to(dtype)
+    return torch.where(at < _greater(steps // 2, 1), first, last).to(dtype)
 
 
 def _logspace(
@@ -147,7 +157,8 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: Any = None) 
     for k, n in enumerate(image):
         places = torch.linspace(-1, 1, n) if not is_symbol(n) else _linspace(-1, 1, n)
         assert places is not None
-        places = places if align_corners else places * ((n - 1) / n)
+        inside = _less(n - 1, 1) if align_corners else (n - 1) / n  # one pixel is in the middle
+        places = places * inside
         columns.append(places.to(theta.dtype).reshape([-1] + [1] * (rank - 1 - k)).expand(image))
     ones = torch.ones(image, dtype=theta.dtype)
     base = torch.stack([*reversed(columns), ones], -1).reshape(1, math.prod(image), rank + 1)
@@ -220,7 +231,7 @@ def _cov(
         return None
     rows = x.unsqueeze(0) if x.ndim < 2 else x
     apart = rows - rows.mean(1, keepdim=True)
-    count = torch.sym_max(rows.shape[1] - correction, 0)  # type: ignore[no-untyped-call]
+    count = _greater(rows.shape[1] - correction, 0)
     result: Tensor = apart @ apart.t() / count
     return result.reshape([]) if x.ndim < 2 else result
 
@@ -231,6 +242,71 @@ def _corrcoef(x: Tensor) -> Tensor | None:
         return None if found is None else found / found
     deviations = found.diagonal().sqrt()
     return (found / deviations.unsqueeze(1) / deviations).clip(-1, 1)
+
+
+def _as_tensor(data: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor | None:
+    """Of sizes: what torch.export has for torch.tensor of them."""
+    if isinstance(data, Tensor) or not is_symbol(*pytree.tree_leaves(data)):
+        return None
+    made: Tensor = torch._refs.tensor(data, dtype=dtype)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _unravel_index(at: Tensor, shape: Any) -> tuple[Tensor, ...] | None:
+    """A digit for each dim, the last ones first."""
+    if isinstance(shape, int | torch.SymInt | Tensor) or not is_symbol(*shape):
+        return None
+    places = []
+    for n in reversed(shape):
+        places.append(at % n)
+        at = torch.div(at, n, rounding_mode="floor")
+    return tuple(reversed(places))
+
+
+def _triangle(lower: bool) -> Callable[..., Tensor | None]:
+    """The places of tril_indices or triu_indices, row by row: of each, in which row it is, by how
+    many places there are up to the end of every row."""
+
+    def rule(
+        row: Any, col: Any, offset: Any = 0, *, dtype: torch.dtype = torch.int64, **_: Any
+    ) -> Tensor | None:
+        if not is_symbol(row, col):
+            return None
+        rows = torch.arange(row)
+        first = torch.zeros_like(rows) if lower else (rows + offset).clamp(0, col)
+        last = (rows + offset + 1).clamp(0, col) if lower else torch.zeros_like(rows) + col
+        ends = (last - first).cumsum(0)
+        inside = _above(row, col, offset)  # on the diagonal and above
+        count = row * col - _above(row, col, offset + 1) if lower else inside
+        at = torch.arange(count)
+        r = torch.searchsorted(ends, at, right=True)
+        return torch.stack([r, at - ends[r] + last[r]]).to(dtype)
+
+    return rule
+
+
+def _above(rows: Any, columns: Any, offset: Any) -> Any:
+    """How many places of a matrix are on the diagonal at `offset` and above it: whole rows first,
+    then each is shorter by one."""
+    whole = _less(rows, _greater(-offset, 0))
+    longest = _less(columns, _greater(columns - offset, 0))
+    shorter = _less(_greater(rows - whole, 0), longest)
+    return whole * columns + shorter * longest - shorter * (shorter - 1) // 2
+
+
+def _fftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    """0, 1 … and then those below 0, over the length."""
+    if not is_symbol(n):
+        return None
+    at = torch.arange(n)
+    signed = torch.where(at < (n + 1) // 2, at, at - n)
+    return signed.to(dtype or torch.get_default_dtype()) * (1.0 / (n * d))
+
+
+def _rfftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    if not is_symbol(n):
+        return None
+    return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * (1.0 / (n * d))
 
 
 def _complex_mean(
@@ -245,7 +321,7 @@ def _complex_mean(
     return total / count
 
 
-_RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
+_RULES: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((F.max_pool1d, torch.max_pool1d), _max_pool1d),
     F.avg_pool1d: _whole_pool(1, F.avg_pool1d, _mean),
     F.avg_pool2d: _whole_pool(2, F.avg_pool2d, _mean),
@@ -264,6 +340,12 @@ _RULES: Final[dict[Any, Callable[..., Tensor | None]]] = {
     **dict.fromkeys((torch.linalg.multi_dot, torch.chain_matmul), _products),
     **dict.fromkeys((torch.cov, Tensor.cov), _cov),
     **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
+    **dict.fromkeys((torch.as_tensor, torch.asarray), _as_tensor),
+    torch.unravel_index: _unravel_index,
+    torch.tril_indices: _triangle(lower=True),
+    torch.triu_indices: _triangle(lower=False),
+    torch.fft.fftfreq: _fftfreq,
+    torch.fft.rfftfreq: _rfftfreq,
     **dict.fromkeys((torch.corrcoef, Tensor.corrcoef), _corrcoef),
 }
 """By the functions of torch; a rule that is not meant answers None."""

@@ -40,9 +40,6 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of rows."""
     group = RowGroup(spec)
     p = start(spec, group.in_passes())
-    for name in group.kept - set(spec.outputs):
-        # What goes past the caches is not written twice.
-        p = p if spec.large or group.stored_late else _in_an_output(p, group, name)
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
     for name in group.reductions:
@@ -51,6 +48,9 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     for name in group.members:
         if group.over_space(name) and name not in group.kept:
             p = p.compute_inline(name)
+    for name in group.kept - set(spec.outputs):
+        # What goes past the caches is not written twice.
+        p = p if spec.large or group.stored_late else _in_an_output(p, group, name)
     p, row = _rows(p, group, stores)
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
