@@ -76,9 +76,12 @@ def test_several_dimensions_side_by_side(shape: tuple[int | str, ...]) -> None:
     x = b.param("x", f32, tuple(var(d) if isinstance(d, str) else d for d in shape))
     b.param("sizes", f32, (var("n"), var("m")))
     rank = len(shape)
-    f = pliant.compile(b.finish([b.call("cumsum", x, axis=k) for k in range(rank)]))
+    kinds = [(k, r) for k in range(rank) for r in (False, True)]
+    results = [b.call("cumsum", x, axis=k, exclusive=False, reverse=r) for k, r in kinds]
+    f = pliant.compile(b.finish(results))
     for n, m in ((1, 2), (5, 3), (17, 0)):
         at = tuple({"n": n, "m": m}.get(str(d), d) for d in shape)
         values = np.random.default_rng(n).integers(-4, 5, at).astype(np.float32)
-        for k, got in enumerate(f(values, np.zeros((n, m), np.float32))):
-            np.testing.assert_array_equal(got, np.cumsum(values, axis=k), err_msg=f"{at} {k}")
+        for (k, r), got in zip(kinds, f(values, np.zeros((n, m), np.float32)), strict=True):
+            want = expected("cumsum", values, k, False, r)
+            np.testing.assert_array_equal(got, want, err_msg=f"{at} {k}")
