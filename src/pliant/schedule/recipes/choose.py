@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from pliant.base.settings import settings
-from pliant.ir.tensor import Axis, Compute, Scan
+from pliant.ir.expr import Axis
+from pliant.ir.tensor import Compute, Scan
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
