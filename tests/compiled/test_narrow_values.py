@@ -194,3 +194,25 @@ def test_gelu_of_what_is_far_below_is_0() -> None:
     nn.init.zeros_(lift[2].bias)
     f = pliant.compile(lift.eval(), (torch.randn(5, 8),), precision="bf16")
     assert torch.equal(f(torch.randn(5, 8)), torch.zeros(5, 8))
+
+
+def test_what_is_short_and_what_is_not_are_made_in_one_kernel() -> None:
+    """Its outputs may be named in another order than they are computed in."""
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.product = conv(32, 1, 2, stride=2)
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            gate = x.sigmoid()
+            mean = F.avg_pool2d(x * gate, 5, 2, 2)
+            return self.product(y + gate), mean
+
+    torch.manual_seed(0)
+    module = Branches().eval()
+    args = torch.randn(3, 32, 4, 48), torch.randn(3, 32, 4, 48)
+    f = pliant.compile(module, args, dynamic_shapes=({0: "n"}, {0: "n"}), precision="bf16")
+    with torch.no_grad():
+        for got, want in zip(f(*args), module(*args), strict=True):
+            assert (got - want).norm() <= 0.02 * want.norm()

@@ -70,6 +70,13 @@ def test_convolutions(channels: int, filters: int, options: dict[str, object]) -
     check(nn.Sequential(conv, nn.Hardswish()), (channels, 7, 9))
 
 
+@pytest.mark.parametrize("kernel", [(2, 3), (2, 7), (4, 3), (1, 3), (3, 2)])
+@pytest.mark.parametrize("channels", [3, 5, 7])
+def test_gathered_windows(channels: int, kernel: tuple[int, int]) -> None:
+    """Neighbours of k are of two rows of the window."""
+    check(nn.Conv2d(channels, 16, kernel), (channels, 7, 9))
+
+
 @pytest.mark.parametrize("filters", [1, 3, 6])
 def test_transposed_convolutions(filters: int) -> None:
     check(nn.ConvTranspose2d(24, filters, 2, stride=2), (24, 5, 6))

@@ -65,3 +65,23 @@ def test_one_dimension_and_another_order() -> None:
     for k, got in enumerate(f(values)):
         want = np.cumsum(values.transpose(2, 0, 1), axis=k)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape", [("n", 3, 2, 7), ("n", 3, 2, 40), (2, 3, 5, "n"), ("n", "m", 4, 3, 5), (4, 0, 6)]
+)
+def test_several_dimensions_side_by_side(shape: tuple[int | str, ...]) -> None:
+    """What is fused of known sizes, also of none."""
+    b = Builder("main", OPERATORS)
+    x = b.param("x", f32, tuple(var(d) if isinstance(d, str) else d for d in shape))
+    b.param("sizes", f32, (var("n"), var("m")))
+    rank = len(shape)
+    kinds = [(k, r) for k in range(rank) for r in (False, True)]
+    results = [b.call("cumsum", x, axis=k, exclusive=False, reverse=r) for k, r in kinds]
+    f = pliant.compile(b.finish(results))
+    for n, m in ((1, 2), (5, 3), (17, 0)):
+        at = tuple({"n": n, "m": m}[d] if isinstance(d, str) else d for d in shape)
+        values = np.random.default_rng(n).integers(-4, 5, at).astype(np.float32)
+        for (k, r), got in zip(kinds, f(values, np.zeros((n, m), np.float32)), strict=True):
+            want = expected("cumsum", values, k, False, r)
+            np.testing.assert_array_equal(got, want, err_msg=f"{at} {k}")

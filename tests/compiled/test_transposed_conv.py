@@ -43,6 +43,7 @@ CASES = {
     "2x1 by 3": options(8, 34, (2, 1), 3, 0, (2, 1)),
     "3x3 by 2, dilation 2": options(4, 6, (3, 3), 2, 2, 1, 2),
     "3x3 by 2, dilation 3": options(4, 36, (3, 3), 2, 1, 0, 3),
+    "4x3 by 3, dilation 2, words across": options(4, 16, (4, 3), (3, 2), 0, 1, 2),
     "3x2 by 4, dilation 6": options(4, 6, (3, 2), 4, 3, 3, 6),
     "2x2 by 1, 2": options(4, 6, (2, 2), (1, 2)),
     "groups": options(6, 4, (4, 3), 2, 1, 1, 1, 2),

@@ -315,6 +315,9 @@ def test_strict_numerics_keep_the_order_of_sums() -> None:
     with pytest.raises(SchedulingError, match="the numerics are strict"):
         q.rfactor("s_r_1")
     same(p, p.reorder("s_r_1", "s_r_0"))
+    top = rows("max").split("s_r", 4)  # which rounds nothing
+    q = program(top.function.replace(notes=(("numerics", "strict"),)), top.facts)
+    same(q, q.reorder("s_r_1", "s_r_0"))
 
 
 def test_parallel_vectorize_unroll() -> None:

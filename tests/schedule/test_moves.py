@@ -8,6 +8,7 @@ from pliant.base.dtypes import f32, i64
 from pliant.ir.expr import Guard, Index, as_expr
 from pliant.ir.tensor import compute, placeholder, within
 from pliant.loop.from_tensor import unscheduled
+from pliant.loop.parser import parse_function
 from pliant.loop.stmt import Alloc, Function, Store, buffer, for_, seq
 from pliant.schedule.compute_at import check_compute_at
 from pliant.schedule.errors import SchedulingError
@@ -67,6 +68,40 @@ def test_compute_inline_refuses() -> None:
         q.compute_inline("nothing")
     with pytest.raises(SchedulingError, match="is written again in loop e_i"):
         p.compute_at("m", "e_i").compute_inline("e")
+
+
+KEPT = """\
+@loop
+def kept(x: f32["n"], y: f32["n"], z: f32["n"], n: i64):
+    t = alloc(f32["n"], scope="scratch")
+    for i in grid(n):
+        with block("y", S(i, n)) as (a,):
+            y[a] = exp(x[a])
+    for j in grid(n):
+        with block("t", S(j, n)) as (b,):
+            t[b] = y[b] + 1.0
+    for k in grid(n):
+        with block("z", S(k, n)) as (c,):
+            z[c] = t[c] * t[c]
+    for l in grid(n):
+        with block("y_1", S(l, n)) as (d,):
+            y[d] = y[d] - x[0]
+"""
+
+
+def test_compute_inline_where_what_it_reads_is_overwritten_later() -> None:
+    p = program(parse_function(KEPT))
+    q = p.compute_inline("t")
+    assert q.blocks == ("y", "z", "y_1")
+    same(p, q, [(1,), (2,), (5,)])
+    nests = KEPT.index("    for k"), KEPT.index("    for l")
+    swapped = KEPT[: nests[0]] + KEPT[nests[1] :] + KEPT[nests[0] : nests[1]]
+    with pytest.raises(SchedulingError, match="y, which it reads, is written after it"):
+        program(parse_function(swapped)).compute_inline("t")
+    around = "\n".join(f"    {line}" for line in KEPT[KEPT.index("    for i") :].splitlines())
+    again = f"{KEPT[: KEPT.index('    for i')]}    for r in grid(3):\n{around}\n"
+    with pytest.raises(SchedulingError, match="y, which it reads, may change in loop r"):
+        program(parse_function(again)).compute_inline("t")
 
 
 def test_reverse_compute_inline() -> None:

@@ -136,3 +136,16 @@ def test_rows_do_not_depend_on_one_another(block: tuple[nn.Module, Any], seq: in
 def test_an_unknown_contract() -> None:
     with pytest.raises(InvalidModelError, match="numerics must be one of fast, strict, batch_inv"):
         pliant.compile("model.onnx", numerics="exact")
+
+
+def test_a_maximum_of_all_goes_through_memory() -> None:
+    """A convolution's values lie with channels last; a maximum has no order to keep."""
+    image = RNG.standard_normal((2, 6, 9)).astype(np.float32)
+    filters = RNG.standard_normal((3, 6, 3)).astype(np.float32)
+
+    def build(b: Builder, x: Any, w: Any) -> Any:
+        attributes = {"strides": (1,), "pads": ((0, 0),), "dilations": (1,), "groups": 1}
+        return b.call("max", b.call("conv", x, w, None, **attributes), axes=(0, 1, 2))
+
+    want = torch.conv1d(torch.from_numpy(image), torch.from_numpy(filters)).max()
+    np.testing.assert_allclose(strict(build, image, filters), want, rtol=1e-5)

@@ -49,13 +49,38 @@ def _agreed(
         known += [] if offset is None else [offset]
         return _solve(known, ranges, inside)
     ranges = {x.var: x.extent for x in nest}
-    inside, names = declare_loops(facts, nest), set(ranges)
+    inside, names = declare_loops(facts, (*nest, *_surely(inner_a, inner_b))), set(ranges)
     known = []
     for d in range(len(a.indices or ())):
         i, j = a.index(d), b.index(d)
         if i is not None and j is not None:
             known += _outer_parts(i, j, names, inner_a, inner_b, inside)
+    i, j = _alike_parts(a, inner_a, b, inner_b)
+    known += _outer_parts(i, j, names, inner_a, inner_b, inside)
     return _solve(known, ranges, inside)
+
+
+def _surely(inner_a: Sequence[For], inner_b: Sequence[For]) -> list[For]:
+    """Inner loops that run, in one place as in the other: what is in an empty one touches nothing.
+    Not those that depend on others, nor different ones of one name."""
+    both = (*inner_a, *inner_b)
+    names = {x.var for x in both}
+    alike = [x for x in both if all(y.var != x.var or y.extent is x.extent for y in both)]
+    return [x for x in alike if x.extent.names.isdisjoint(names)]
+
+
+def _alike_parts(
+    a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For]
+) -> tuple[Int, Int]:
+    """What the dimensions that both index alike add to their offsets: what was fused is one number
+    there."""
+    same = {y.var: var(x.var) for x, y in zip(inner_a, inner_b, strict=False)}
+    parts: tuple[Int, Int] = const(0), const(0)
+    for d, stride in enumerate(a.buffer.strides):
+        i, j = a.index(d), b.index(d)
+        if i is not None and j is not None and i is j.subs(same):
+            parts = parts[0] + i * stride, parts[1] + j * stride
+    return parts
 
 
 def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For]) -> bool:

@@ -108,7 +108,7 @@ def check_compute_inline(p: Program, block: str, keep: bool = False) -> Store:
     for use in flow.readers(store.buffer):
         if use.position < start:
             raise refuse(f"{store.buffer.name} is read before it")
-        why = flow.moved_value(block, reads, start, [x.var for x in use.loops])
+        why = flow.moved_value(block, reads, start, [x.var for x in use.loops], use)
         user = p.block_path("compute_inline", use.block) if use.block else None
         if user is None:
             raise refuse(f"{store.buffer.name} is read outside of blocks")

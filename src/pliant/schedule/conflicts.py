@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations_with_replacement
 
 from pliant.loop.dependence import agreed_loops
+from pliant.loop.reduction import as_update
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import For
 from pliant.schedule.program import Program
@@ -13,15 +14,15 @@ from pliant.sym.facts import Facts
 
 
 def conflicting_pairs(
-    found: Sequence[Access], strict: bool = False
+    found: Sequence[Access], in_order: Collection[str] = ()
 ) -> Iterator[tuple[Access, Access]]:
     """Accesses of one buffer, one of them a store; without pairs of updates of one reduction
-    (unless `strict`: then the order of a reduction counts). A store pairs with itself too."""
+    (but of the blocks `in_order`: there the order counts). A store pairs with itself too."""
     written = {a.buffer for a in found if a.write}
     for a, b in combinations_with_replacement([a for a in found if a.buffer in written], 2):
         if a.buffer is not b.buffer or not (a.write or b.write):
             continue
-        if a.commutes and b.commutes and a.block == b.block and not strict:
+        if a.commutes and b.commutes and a.block == b.block and a.block not in in_order:
             continue
         yield a, b
 
@@ -29,6 +30,14 @@ def conflicting_pairs(
 def strict_order(p: Program) -> bool:
     """Whether the numerics contract fixes the order of reductions."""
     return ("numerics", "strict") in p.function.notes
+
+
+def reduced_in_order(p: Program) -> frozenset[str]:
+    """The blocks in whose reductions the order counts: with strict numerics those that round."""
+    if not strict_order(p):
+        return frozenset()
+    updates = ((name, as_update(p.block(name))) for name in p.blocks)
+    return frozenset(name for name, update in updates if update is None or update.rounds)
 
 
 def describe(a: Access, b: Access) -> str:
@@ -50,7 +59,7 @@ def carried(
     store; None if there are none. Memory allocated inside is each iteration's own, and updates of
     one reduction by the blocks `together` do not count."""
     shared = [a for a in accesses(loop.body, p.invoked) if not a.local]
-    for a, b in conflicting_pairs(shared, strict=True):
+    for a, b in conflicting_pairs(shared, {a.block for a in shared}):
         if a.commutes and b.commutes and a.block == b.block and a.block in together:
             continue
         if loop.var not in agreed_loops(a, b, [loop], facts):

@@ -75,14 +75,22 @@ class Flow:
         return ""
 
     def moved_value(
-        self, block: str, reads: Iterable[Buffer], start: int, new_loops: Sequence[str]
+        self,
+        block: str,
+        reads: Iterable[Buffer],
+        start: int,
+        new_loops: Sequence[str],
+        use: Access | None = None,
     ) -> str:
         """Why the value that `block` computes from `reads` may differ when computed later, inside
-        the loops `new_loops`; empty if it cannot. `start` is the block's position."""
+        the loops `new_loops`; empty if it cannot. `start` is the block's position. Where all that
+        it moves to is one `use`, what comes after that does not matter."""
         old_loops = next(iter(self.of_block(block))).loops
         for buffer in reads:
             for w in self.writers(buffer):
                 if w.block == block:
+                    continue
+                if w.position > start and use is not None and self._never_before(w, use):
                     continue
                 if w.position > start:
                     return f"{buffer.name}, which it reads, is written after it"
@@ -92,6 +100,13 @@ class Flow:
                 if both and not self.is_function_of_place(buffer) and not self._fresh(buffer, both):
                     return f"{buffer.name}, which it reads, may change in loop {both[-1].var}"
         return ""
+
+    def _never_before(self, a: Access, b: Access) -> bool:
+        """Whether `a` happens after all of `b` has."""
+        repeated = common_loops(a.loops, b.loops) or any(
+            isinstance(s, While) for s in self.p.statements()
+        )
+        return a.position > b.position and not repeated
 
     def moved_up(
         self,

@@ -27,7 +27,7 @@ from pliant.loop.dependence import agreed_loops
 from pliant.loop.regions import accesses
 from pliant.loop.rewrite import replace_at
 from pliant.loop.stmt import For, Stmt
-from pliant.schedule.conflicts import conflicting_pairs, describe, strict_order
+from pliant.schedule.conflicts import conflicting_pairs, describe, reduced_in_order
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import perfect_chain
 from pliant.schedule.program import Program, primitive
@@ -72,7 +72,7 @@ def check_reorder(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
             if [n for n in old_names if n in mixed] != [n for n in new_names if n in mixed]:
                 reason = f"block {a.block} may start an element again in loop {min(again)}"
                 raise SchedulingError("reorder", place, reason)
-    for a, b in conflicting_pairs(found, strict_order(p)):
+    for a, b in conflicting_pairs(found, reduced_in_order(p)):
         agreed = agreed_loops(a, b, chain, facts)
         if [n for n in old_names if n not in agreed] != [n for n in new_names if n not in agreed]:
             raise SchedulingError("reorder", place, describe(a, b) + " in another order")

@@ -56,7 +56,7 @@ from pliant.loop.lower_init import reduction_loops
 from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, replace_at, subst
 from pliant.loop.stmt import Block, For, Iter, Stmt, for_
 from pliant.schedule.compute_inline import Refuse
-from pliant.schedule.conflicts import conflicting_pairs, describe, strict_order
+from pliant.schedule.conflicts import conflicting_pairs, describe, reduced_in_order
 from pliant.schedule.coverage import iteration_map
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import is_domain
@@ -171,7 +171,7 @@ def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> B
             raise refuse(f"{x} mixes iterators of different kinds, or must run in order")
     if chain:
         alone = _alone(target, packed.forward)
-        for a, b in conflicting_pairs(inner_accesses(p, path[: at + 1]), strict_order(p)):
+        for a, b in conflicting_pairs(inner_accesses(p, path[: at + 1]), reduced_in_order(p)):
             agreed = agreed_loops(a, b, chain, facts)
             rest = [alone.get(s.var, -1) for s in chain if s.var not in agreed]
             if -1 in rest or rest != sorted(rest):

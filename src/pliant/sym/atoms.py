@@ -60,7 +60,7 @@ Factors = tuple[tuple[Atom, int], ...]
 HAS_EXTREME: Final = 1
 HAS_DIV: Final = 2
 HAS_MOD: Final = 4
-
+MOD_INSIDE: Final = 8  # a quotient of a sum with remainders
 
 _FLAGS: Final[dict[type[Atom], int]] = {
     VarAtom: 0,
@@ -85,6 +85,8 @@ class Monomial:
         self.flags = 0
         for atom, _ in factors:
             self.flags |= _FLAGS[type(atom)]
+            if isinstance(atom, DivAtom) and atom.num.flags & HAS_MOD:
+                self.flags |= MOD_INSIDE
         self.text = "*".join(_power_text(t, a, p) for t, (a, p) in zip(texts, factors, strict=True))
 
     @property

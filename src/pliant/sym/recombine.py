@@ -3,13 +3,23 @@
 c*d*(f//d)       + c*(f%d)  ->  c*f                 c any common factor, d symbolic or not
 c*d*((f//d)%a)   + c*(f%d)  ->  c*(f%(a*d))
 c*d*((f//d+z)%a) + c*(f%d)  ->  c*((f+d*z)%(a*d))
+c*k*(f//d) + c*((q*(f%d) + z)//e)  ->  c*((q*f + z)//e)      k*e is q*d
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pliant.sym.atoms import HAS_DIV, HAS_MOD, ModAtom, Monomial, multiply, without_atom
+from pliant.sym.atoms import (
+    HAS_DIV,
+    HAS_MOD,
+    MOD_INSIDE,
+    DivAtom,
+    ModAtom,
+    Monomial,
+    multiply,
+    without_atom,
+)
 
 if TYPE_CHECKING:
     from pliant.sym.expr import Int
@@ -21,7 +31,7 @@ def recombine(x: Int) -> Int:
     while changed:
         changed = False
         for mono, coefficient in x.pairs:
-            if mono.flags & HAS_MOD:
+            if mono.flags & (HAS_MOD | MOD_INSIDE):
                 shorter = _join_one(x, mono, coefficient)
                 if shorter is not None:
                     x, changed = shorter, True
@@ -39,7 +49,48 @@ def _join_one(x: Int, mono: Monomial, coefficient: int) -> Int | None:
                 joined = _with_digit(x, mono, coefficient, atom, others)
             if joined is not None:
                 return joined
+        elif isinstance(atom, DivAtom) and atom.num.flags & HAS_MOD and atom.den.is_const:
+            others = without_atom(mono, atom)
+            assert others is not None
+            joined = _with_quotient_outside(x, mono, coefficient, atom, others)
+            if joined is not None:
+                return joined
     return None
+
+
+def _with_quotient_outside(
+    x: Int, mono: Monomial, coefficient: int, atom: DivAtom, others: Monomial
+) -> Int | None:
+    for part, many in atom.num.pairs:
+        if len(part.factors) != 1:
+            continue
+        ((inner, power),) = part.factors
+        if not isinstance(inner, ModAtom) or power != 1 or not inner.den.is_const:
+            continue
+        quotient = inner.num // inner.den
+        step, rest = divmod(many * inner.den.value, atom.den.value)
+        if rest or not quotient.flags & HAS_DIV:
+            continue
+        common = x.make({others: coefficient})
+        terms = _without(dict(x.pairs), quotient * step * common)
+        if terms is None:
+            continue
+        del terms[mono]
+        whole = (atom.num - x.make({part: many}) + inner.num * many) // atom.den
+        for partner, c in (whole * common).pairs:
+            terms[partner] = terms.get(partner, 0) + c
+        return x.make(terms)
+    return None
+
+
+def _without(terms: dict[Monomial, int], part: Int) -> dict[Monomial, int] | None:
+    """What is left of a sum without a part; None where it has not as much of it."""
+    for mono, c in part.pairs:
+        have = terms.get(mono, 0)
+        if have * c <= 0 or abs(have) < abs(c):
+            return None
+        terms[mono] = have - c
+    return terms
 
 
 def _with_quotient(
@@ -48,13 +99,10 @@ def _with_quotient(
     quotient = atom.num // atom.den
     if not quotient.flags & HAS_DIV and quotient.pairs:
         return None
-    terms = dict(x.pairs)
     common = x.make({others: coefficient})
-    for partner, c in (quotient * atom.den * common).pairs:
-        have = terms.get(partner, 0)
-        if have * c <= 0 or abs(have) < abs(c):
-            return None
-        terms[partner] = have - c
+    terms = _without(dict(x.pairs), quotient * atom.den * common)
+    if terms is None:
+        return None
     del terms[mono]
     for partner, c in (atom.num * common).pairs:
         terms[partner] = terms.get(partner, 0) + c

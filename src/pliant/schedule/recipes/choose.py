@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from pliant.base.settings import settings
-from pliant.ir.tensor import Compute
+from pliant.ir.expr import Axis
+from pliant.ir.tensor import Compute, Scan
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -84,5 +85,10 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
 
 def _is_empty(spec: Spec) -> bool:
     """Whether some stage runs over nothing, whatever the sizes."""
-    axes = [a for _, t in spec.members if isinstance(t, Compute) for a in (*t.axes, *t.reduce_axes)]
+    axes: list[Axis] = []
+    for _, tensor in spec.members:
+        if isinstance(tensor, Compute | Scan):
+            axes += tensor.axes
+        if isinstance(tensor, Compute):
+            axes += tensor.reduce_axes
     return any(a.extent.is_const and a.extent.value == 0 for a in axes)

@@ -60,7 +60,7 @@ def in_memory_order(p: Program, spec: Spec, blocks: Sequence[str]) -> tuple[Prog
     outermost first."""
     nests: list[list[str]] = []
     order = sorted(spec.order, key=lambda d: spec.space[d] != 1)
-    for block in blocks:
+    for block in sorted(blocks, key=p.blocks.index):  # outputs may be named in any order
         loops = p.loops(block)[: len(spec.space)]
         nests.append([loops[d] for d in order])
         if len(loops) > 1:

@@ -37,18 +37,21 @@ def scan_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = start(spec)
     loops, work = p.loops(name), as_int(work_of(p, [name]))
     order = spec.order if len(spec.order) == len(loops) else range(len(loops))
-    along, others = loops[tensor.along], [loops[d] for d in order if d != tensor.along]
+    along, around = loops[tensor.along], [loops[d] for d in order if d != tensor.along]
+    others = [x for x in around if p.loop(x).extent != 1]
     if not others:
         return p
+    p = p.reorder(*(x for x in around if x not in others), *others, along)
     work = work * p.loop(along).extent
-    if order[-1] == tensor.along:
+    inner = next((d for d in reversed(order) if p.loop(loops[d]).extent != 1), tensor.along)
+    if inner == tensor.along:
         return _rows(p, others, along, work)
     return _columns(p, others, along, work, lanes, large)
 
 
 def _rows(p: Program, others: list[LoopRef], along: LoopRef, work: Int) -> Program:
     """Several at a time, and those that are left one by one."""
-    p = p.reorder(*others, along).fuse(*others)
+    p = p.fuse(*others)
     (rows,) = p.made
     p = p.split(rows, SIDE, tail="peel", tail_loop="exact")
     several, one, *rest = p.made
