@@ -554,3 +554,117 @@ def test_memory_of_what_nobody_writes_has_no_negative_size() -> None:
         x, y = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
         native(q.function, [x, y], {"n": n})
         np.testing.assert_array_equal(y, (x + 1) * 2)
+
+
+NAMED = """\
+@loop
+def named(x: f32["n"], idx: i64["n"], y: f32["2*n"], n: i64):
+    for j in grid(2*n):
+        with block("zero", S(j, 2*n)) as (b,):
+            y[b] = 0.0
+    for i in grid(n):
+        v: i64 = WHERE
+        with block("y", S(i, n)) as (a,):
+            y[a + v] = x[a]
+"""
+
+
+def test_what_data_name_differs_between_iterations() -> None:
+    """The name was taken for one number in all of them, and so a + v for another place in each."""
+    p = program(parse_function(NAMED.replace("WHERE", "idx[i]")))
+    for mark in (lambda: p.parallel("i"), lambda: p.bind("i", "blockIdx.x")):
+        with pytest.raises(SchedulingError, match="block y may touch an element of y twice in dif"):
+            mark()
+    for where in ("i", "n", "n - 1 - i"):
+        q = program(parse_function(NAMED.replace("WHERE", where)))
+        if where == "n - 1 - i":  # all at one place
+            with pytest.raises(SchedulingError, match="block y may touch an element of y twice"):
+                q.parallel("i")
+        else:
+            same(q, q.parallel("i"), [(0,), (1,), (5,)])
+
+
+def test_loops_as_long_as_data_say_tell_nothing_apart() -> None:
+    """With v iterations in each, v*i + j were other places for all i and j."""
+    text = (
+        "@loop\n"
+        'def varying(idx: i64["n"], y: f32["n"], n: i64):\n'
+        "    for i in grid(n):\n"
+        "        v: i64 = idx[i]\n"
+        "        for j in grid(v):\n"
+        '            with block("y", S(i, n), O(j, v)) as (a, b):\n'
+        "                y[a*v + b] = 1.0\n"
+    )
+    with pytest.raises(SchedulingError, match="block y may touch an element of y twice"):
+        program(parse_function(text)).parallel("i")
+    once = text.replace("    for i in grid(n):\n        v", "    v").replace("idx[i]", "idx[0]")
+    once = once.replace("        for j", "    for i in grid(n):\n        for j")
+    p = program(parse_function(once))
+    assert p.parallel("i").loop("i").kind == "parallel"
+
+
+def test_a_condition_on_a_size_is_one_on_the_start() -> None:
+    """Where the size stands beside loops in what is reduced over, too: the start reads it first."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def chosen(x: f32["n", "k"], idx: i64["n"], y: f32["n"], n: i64, k: i64):\n'
+            '    flag = alloc(i64[n], scope="scratch")\n'
+            "    for j in grid(n):\n"
+            '        with block("flag", S(j, n)) as (b,):\n'
+            "            flag[b] = idx[b]\n"
+            "    for i, r in grid(n, k):\n"
+            '        with block("y", S(i, n), R(r, k), where=flag[i] < n) as (a, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + x[a, c]\n"
+        )
+    )
+    for q, loop in ((p, "r"), (p.split("r", var("n") + 1), "r_0")):
+        with pytest.raises(SchedulingError, match=f"a condition reads flag before loop {loop} beg"):
+            q.compute_at("flag", loop)
+        same(p, q.compute_at("flag", "i"), [(0, 0), (3, 0), (3, 2), (2, 5)])
+
+
+def test_a_start_is_inside_of_memory_where_its_sum_does_not_run() -> None:
+    """In t of n + k + 6 elements a whole last tile had room, as k >= 1 in the loop over r: the
+    start went beyond it where k was 0."""
+    text = (
+        "@loop\n"
+        'def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):\n'
+        '    t = alloc(f32[n + k + 6], scope="scratch")\n'
+        "    for i, r in grid(n, k):\n"
+        '        with block("t", S(i, n), R(r, k)) as (a, c):\n'
+        "            with init():\n"
+        "                t[a] = 0.0\n"
+        "            t[a] = t[a] + x[a, c]\n"
+        "    for j in grid(n):\n"
+        '        with block("y", S(j, n)) as (b,):\n'
+        "            y[b] = t[b]\n"
+    )
+    p, at = program(parse_function(text)), [var(f"_{d}") for d in range(2)]
+    q = p.cache_read("t", "x", layout=(at[0] // 8, at[0] % 8, at[1]), pad=0.0)
+    q = q.split("i", 8).pad_block("t")
+    same(p, q, [(0, 0), (1, 0), (1, 1), (8, 0), (9, 3)])
+
+
+def test_starts_meet_where_their_sums_do_not_run() -> None:
+    """k*i is another place for each i, but where k is 0; each starts there all the same."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def apart(x: f32["n", "k"], w: f32["n"], y: f32["n*k + 1"], n: i64, k: i64):\n'
+            "    for i, r in grid(n, k):\n"
+            '        with block("y", S(i, n), R(r, k)) as (a, c):\n'
+            "            with init():\n"
+            "                y[a*k] = w[a]\n"
+            "            y[a*k] = y[a*k] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="block y may touch an element of y twice in differ"):
+        p.parallel("i")
+    with pytest.raises(SchedulingError, match="block y may start an element again in loop i"):
+        p.reorder("r", "i")
+    with pytest.raises(SchedulingError, match="it may start an element again in loop i"):
+        p.decompose_reduction("y", "i")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (3, 0), (3, 2)])

@@ -84,7 +84,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     assert isinstance(target, Block)
     if path[-1] in source:
         raise refuse(f"loop {loop} is around it already")
-    if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
+    if not unconditional(source[:-1]) or not only_domain(target, p.around(source)):
         raise refuse("it runs under a condition")
     _check_form(target, refuse)
     again = reduction_loops(target) & {s.var for s in path if s in source and isinstance(s, For)}
@@ -106,7 +106,8 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
                 raise refuse(f"{out.name} is read before it")
             late = use.before & new
             if late:
-                raise refuse(f"block {use.block} reads {out.name} before loop {min(late)} begins")
+                reader = f"block {use.block}" if use.block else "a condition"
+                raise refuse(f"{reader} reads {out.name} before loop {min(late)} begins")
     reads = {a.buffer for a in flow.of_block(block) if not a.write} - outputs
     around = [s.var for s in path if isinstance(s, For)]
     why = flow.moved_value(block, reads, start, around)

@@ -176,7 +176,7 @@ def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> B
             rest = [alone.get(s.var, -1) for s in chain if s.var not in agreed]
             if -1 in rest or rest != sorted(rest):
                 raise refuse(describe(a, b) + " in another order")
-    where = _conditions(target, chain, p.inside(path), refuse)
+    where = _conditions(target, chain, p.around(path), refuse)
     return BlockLayout(path, at, packed, tuple(where))
 
 
