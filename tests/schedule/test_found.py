@@ -603,25 +603,44 @@ def test_loops_as_long_as_data_say_tell_nothing_apart() -> None:
     assert p.parallel("i").loop("i").kind == "parallel"
 
 
+CHOSEN = """\
+@loop
+def chosen(x: f32["n", "k"], idx: i64["n"], y: f32["n"], n: i64, k: i64):
+    flag = alloc(i64[n], scope="scratch")
+    for j in grid(n):
+        with block("flag", S(j, n)) as (b,):
+            flag[b] = idx[b]
+    for j in grid(n):
+        with block("none", S(j, n)) as (b,):
+            y[b] = 1.0
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k), where=flag[i] < n) as (a, c):
+            with init():
+                y[a] = 0.0
+            y[a] = y[a] + x[a, c]
+"""
+
+
+def test_a_condition_on_data_is_asked_where_the_others_hold() -> None:
+    """Beyond the last row there is nothing to be asked: the flag was read behind the buffer."""
+    p, sizes = program(parse_function(CHOSEN)), [(0, 0), (3, 0), (3, 2), (2, 5), (9, 4)]
+    q = p.split("i", 4)
+    same(p, q, sizes)
+    same(p, q.decompose_reduction("y", "i_1").vectorize("i_1_init"), sizes)
+    same(p, p.split("i", 4, tail="peel"), sizes)
+    for n, k in sizes:
+        rng = np.random.default_rng(n + k)
+        x, idx = rng.standard_normal((n, k)).astype(np.float32), rng.integers(-4, 5, n)
+        got, want = np.zeros(n, np.float32), np.where(idx < n, x.sum(1), 1).astype(np.float32)
+        native(q.function, [x, idx, got], {"n": n, "k": k})
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_a_condition_on_a_size_is_one_on_the_start() -> None:
     """Where the size stands beside loops in what is reduced over, too: the start reads it first."""
-    p = program(
-        parse_function(
-            "@loop\n"
-            'def chosen(x: f32["n", "k"], idx: i64["n"], y: f32["n"], n: i64, k: i64):\n'
-            '    flag = alloc(i64[n], scope="scratch")\n'
-            "    for j in grid(n):\n"
-            '        with block("flag", S(j, n)) as (b,):\n'
-            "            flag[b] = idx[b]\n"
-            "    for i, r in grid(n, k):\n"
-            '        with block("y", S(i, n), R(r, k), where=flag[i] < n) as (a, c):\n'
-            "            with init():\n"
-            "                y[a] = 0.0\n"
-            "            y[a] = y[a] + x[a, c]\n"
-        )
-    )
+    p = program(parse_function(CHOSEN))
     for q, loop in ((p, "r"), (p.split("r", var("n") + 1), "r_0")):
-        with pytest.raises(SchedulingError, match=f"a condition reads flag before loop {loop} beg"):
+        with pytest.raises(SchedulingError, match=f"block y reads flag before loop {loop} begins"):
             q.compute_at("flag", loop)
         same(p, q.compute_at("flag", "i"), [(0, 0), (3, 0), (3, 2), (2, 5)])
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import count
 
 from pliant.base.dtypes import i64
-from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select, Var
+from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select, Var, loads_of
 from pliant.ir.node import Node, walk
 from pliant.loop.lower_init import reduction_loops
 from pliant.loop.rebuild import subst_exprs
@@ -202,8 +202,11 @@ class _Walk:
         reduced = _over(s)
         early = [w for w in where if int_names(w).isdisjoint(reduced & around)]
         for w in where:
-            begins = replace(c, before=c.before | reduced) if w in early else c
-            yield from self.expr(w, begins)
+            first = where if w not in early else early  # what loads nothing is asked first
+            here = (*c.where, *(x for x in first if not any(loads_of(x))))
+            before = c.before | reduced if w in early else c.before
+            asking = replace(c, before=before, block=s.name, where=here)
+            yield from self.expr(w, asking)
         own = frozenset[Buffer]()
         if any(i.kind == "R" for i in s.iters) and as_update(s) is not None:
             own = frozenset(x.buffer for x in stored(s.body))

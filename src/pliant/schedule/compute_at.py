@@ -106,8 +106,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
                 raise refuse(f"{out.name} is read before it")
             late = use.before & new
             if late:
-                reader = f"block {use.block}" if use.block else "a condition"
-                raise refuse(f"{reader} reads {out.name} before loop {min(late)} begins")
+                raise refuse(f"block {use.block} reads {out.name} before loop {min(late)} begins")
     reads = {a.buffer for a in flow.of_block(block) if not a.write} - outputs
     around = [s.var for s in path if isinstance(s, For)]
     why = flow.moved_value(block, reads, start, around)
