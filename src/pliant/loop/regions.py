@@ -60,6 +60,7 @@ class Access:
     before: frozenset[str] = frozenset()  # loops that a reduction runs over, before which it starts
     # with this
     named: tuple[Let, ...] = ()  # integers that get their names around it, outside of `loops`
+    sure: bool = True  # it happens in all iterations of its loops, under no condition
 
     def index(self, dim: int) -> Int | None:
         """The index as a symbolic integer; None where it is not one."""
@@ -119,6 +120,7 @@ class _Context:
     named: tuple[Let, ...] = ()
     data: frozenset[str] = frozenset()  # names of integers that differ between iterations
     repeats: bool = False  # in a loop that has no variable
+    sure: bool = True
 
 
 class _Walk:
@@ -153,13 +155,13 @@ class _Walk:
                 yield from self.named(s, c)
             case If():
                 yield from self.expr(s.cond, c)
-                inside = replace(c, where=(*c.where, *conjuncts(s.cond)))
+                inside = replace(c, where=(*c.where, *conjuncts(s.cond)), sure=False)
                 yield from self.statement(s.then, inside)
                 if s.otherwise is not None:
-                    yield from self.statement(s.otherwise, c)
+                    yield from self.statement(s.otherwise, replace(c, sure=False))
             case While():
                 yield from self.expr(s.cond, c)
-                yield from self.statement(s.body, replace(c, repeats=True))
+                yield from self.statement(s.body, replace(c, repeats=True, sure=False))
             case Check():
                 for e in (s.cond, *s.values):
                     yield from self.expr(e, c)
@@ -191,8 +193,10 @@ class _Walk:
             loops, where = (*c.loops, *a.loops), (*c.where, *a.where)
             local = a.local or a.buffer in c.locals
             at = a.buffer, a.indices, a.write
-            last = next(self.positions), a.before, (*c.named, *a.named)
-            yield _unknown(Access(*at, loops, where, a.block, a.commutes, local, *last), c.data)
+            how = a.block, a.commutes, local
+            last, named = next(self.positions), (*c.named, *a.named)
+            made = Access(*at, loops, where, *how, last, a.before, named, a.sure and c.sure)
+            yield _unknown(made, c.data)
 
     def opened(self, s: Block, c: _Context, around: frozenset[str]) -> Iterator[Access]:
         """Accesses in terms of the loops `around` the block. Sizes may stand beside loops in what
@@ -205,12 +209,15 @@ class _Walk:
             first = where if w not in early else early  # what loads nothing is asked first
             here = (*c.where, *(x for x in first if not any(loads_of(x))))
             before = c.before | reduced if w in early else c.before
-            asking = replace(c, before=before, block=s.name, where=here)
+            asking = replace(
+                c, before=before, block=s.name, where=here, sure=c.sure and here == c.where
+            )
             yield from self.expr(w, asking)
         own = frozenset[Buffer]()
         if any(i.kind == "R" for i in s.iters) and as_update(s) is not None:
             own = frozenset(x.buffer for x in stored(s.body))
-        inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
+        sure = c.sure and not where
+        inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own, sure=sure)
         if s.init is not None:
             start = replace(inner, before=inner.before | reduced, where=(*c.where, *early))
             yield from self.statement(subst(s.init, given), start)
@@ -249,8 +256,9 @@ class _Walk:
                     stack += [(i, here) for i in node.indices]
                     continue
                 case Select():
-                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)))
-                    stack += [(node.cond, here), (node.a, inside), (node.b, here)]
+                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)), sure=False)
+                    other = replace(here, sure=False)
+                    stack += [(node.cond, here), (node.a, inside), (node.b, other)]
                     continue
                 case Reduce():
                     loops = tuple(For(a.var, a.extent, _NOTHING) for a in node.axes)
@@ -264,8 +272,10 @@ class _Walk:
         local = b in c.locals
         commutes = b in c.commutes
         at = b, indices, write
-        last = next(self.positions), c.before, c.named
-        return _unknown(Access(*at, c.loops, c.where, c.block, commutes, local, *last), c.data)
+        how = c.block, commutes, local
+        last = next(self.positions)
+        made = Access(*at, c.loops, c.where, *how, last, c.before, c.named, c.sure)
+        return _unknown(made, c.data)
 
 
 _NOTHING = Seq(())

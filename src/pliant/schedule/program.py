@@ -36,6 +36,7 @@ from pliant.loop.lower_pipeline import broken_pipeline
 from pliant.loop.outline import outline
 from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names
+from pliant.loop.signature import Demand
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -98,6 +99,7 @@ class Program:
     gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
     dims: tuple[tuple[str, Dim], ...] = ()  # what `facts` take for granted, for callers to check
+    demands: tuple[Demand, ...] = ()  # of the sizes, for callers to check as well
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
         if name.startswith("_"):  # of Python's own protocols; there may be no `primitives` yet
@@ -141,7 +143,7 @@ class Program:
     def tensor_program(self) -> TensorProgram:
         """The program as an operator of graphs."""
         own = [(i.name, i.semantics) for i in self.intrinsics.values() if i.callee == i.name]
-        return TensorProgram(self.function, self.dims, tuple(own))
+        return TensorProgram(self.function, self.dims, tuple(own), self.demands)
 
     # ---- looking
 
