@@ -367,3 +367,74 @@ def test_data_out_of_bounds_is_an_error_of_the_interpreter() -> None:
 
     with pytest.raises(pliant.ShapeError, match=r"gathered: x\[3\] is outside its shape \[3\]"):
         gathered.run(floats(3), np.array([0, 3]))
+
+
+@pliant.program
+def means(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i, j] for j in grid(k)) / f32(k + 1)
+
+
+@pliant.program
+def stable(x: f32[n, k], y: f32[n, k]):
+    for i in grid(n):
+        top = max(x[i, j] for j in grid(k))
+        total = sum(exp(x[i, j] - top) for j in grid(k))
+        for j in grid(k):
+            y[i, j] = exp(x[i, j] - top) / total
+
+
+@pliant.program
+def best_and_where(x: f32[n, k], y: f32[n], at: i64[n]):
+    for i in grid(n):
+        where = argmax(x[i, j] for j in grid(k))  # noqa: F821
+        y[i] = x[i, where] if where < k else 0.0
+        at[i] = where
+
+
+@pliant.program
+def of_sums(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i, j] * max(x[i, h] for h in grid(j + 1)) for j in grid(k))
+
+
+@pliant.program
+def where_there_is_one(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i + 1, j] for j in grid(k)) if i + 1 < n else -1.0
+
+
+@pliant.program
+def accumulated(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        s = alloc(f32[()])  # noqa: F821
+        s[()] = 1.0
+        for j in grid(k):
+            s[()] += x[i, j]
+        y[i] = s[()]
+
+
+SUMS = [means, stable, best_and_where, of_sums, where_there_is_one, accumulated]
+
+
+@pytest.mark.parametrize("p", SUMS)
+def test_sums_stand_anywhere(p: Program) -> None:
+    """They have memory of their own, so that rows can be done side by side."""
+    f = pliant.compile(p.split("i", 4).parallel("i_0"))
+    for rows, columns in ((0, 3), (1, 1), (3, 0), (5, 7), (13, 2)):
+        x = floats(rows, columns)
+        want, got = p.run(x), f(x)
+        for a, b in zip(*([y] if isinstance(y, np.ndarray) else y for y in (got, want))):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    x = floats(5, 7)
+    wanted = {
+        means: x.sum(1) / 8,
+        accumulated: x.sum(1) + 1,
+        of_sums: (x * np.maximum.accumulate(x, 1)).sum(1),
+        where_there_is_one: np.append(x[1:].sum(1), -1),
+        best_and_where: x.max(1),
+        stable: torch.tensor(x).softmax(1).numpy(),
+    }[p]
+    result = f(x)
+    first = result[0] if isinstance(result, tuple) else result
+    np.testing.assert_allclose(first, wanted, rtol=1e-4, atol=1e-5)

@@ -135,8 +135,10 @@ class _Host:
                     checks.append(self._extent_check(k, p, d, extent))
         for a, b, message in self.graph.equalities:
             left = _larger(a, b)
-            text = f"{message} ({left} is {{0}}, {b} is {{1}})"
-            checks.append(_check(Binary("eq", Index(a), Index(b)), text, (Index(left), Index(b))))
+            open_ = [x for x in (left, b) if not x.is_const]
+            told = ", ".join(f"{x} is {{{k}}}" for k, x in enumerate(open_))
+            values = tuple(map(Index, open_))
+            checks.append(_check(Binary("eq", Index(a), Index(b)), f"{message} ({told})", values))
         out = seq(*checks, body)
         for name, value in reversed(lets):
             out = Let(Var(name, i64), value, out)
