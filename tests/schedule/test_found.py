@@ -10,7 +10,7 @@ from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
-from pliant.sym.expr import var
+from pliant.sym.expr import minimum, var
 from tests.schedule.native import native
 from tests.schedule.programs import same, softmax
 
@@ -687,3 +687,44 @@ def test_starts_meet_where_their_sums_do_not_run() -> None:
     with pytest.raises(SchedulingError, match="it may start an element again in loop i"):
         p.decompose_reduction("y", "i")
     same(p, p.decompose_reduction("y", "r"), [(0, 0), (3, 0), (3, 2)])
+
+
+def test_a_sum_over_nothing_starts_with_other_iterators_too() -> None:
+    """The iterator of no values was 0, and 0 < 0 a condition on the start as well."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def nothing(x: f32["n", 0, 3], y: f32["n"], n: i64):\n'
+            "    for i, r, s in grid(n, 0, 3):\n"
+            '        with block("y", S(i, n), R(r, 0), R(s, 3)) as (a, b, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + x[a, b, c]\n"
+        )
+    )
+    q = p.transform_block_layout("y", (3 * var("_1") + var("_2"), var("_0")))
+    same(p, q, [(0,), (1,), (5,)])
+
+
+def test_registers_that_become_of_any_size_are_none() -> None:
+    """What is used of them was 3 rows at most; then, in tiles of n + 1, as many as that."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def rows(x: f32["n", 2], y: f32["n", 2], n: i64):\n'
+            '    t = alloc(f32[n, 2], scope="scratch")\n'
+            "    for i, j in grid(n, 2):\n"
+            '        with block("t", S(i, n), S(j, 2)) as (a, b):\n'
+            "            t[a, b] = x[a, b] + 1.0\n"
+            "    for g, h in grid(n, 2):\n"
+            '        with block("y", S(g, n), S(h, 2)) as (a, b):\n'
+            "            y[a, b] = t[a, b] * 2.0\n"
+        )
+    )
+    n = var("n")
+    p = p.name_size("few", minimum(3, n + 1)).split("i", var("few"))
+    q = p.reverse_compute_at("y", "i_0").shrink_buffer("t")
+    assert q.buffer("t").scope == "register"
+    q = q.name_size("many", n + 1).split("g", var("many")).shrink_buffer("t")
+    assert q.buffer("t").scope == "scratch"
+    same(p, q, [(0,), (1,), (2,), (7,)])
