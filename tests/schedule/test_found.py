@@ -12,7 +12,7 @@ from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
 from pliant.sym.expr import minimum, var
 from tests.schedule.native import native
-from tests.schedule.programs import same, softmax
+from tests.schedule.programs import chain, same, softmax
 
 
 def test_a_reduction_starts_whatever_is_asked_of_what_is_reduced() -> None:
@@ -728,3 +728,11 @@ def test_registers_that_become_of_any_size_are_none() -> None:
     q = q.name_size("many", n + 1).split("g", var("many")).shrink_buffer("t")
     assert q.buffer("t").scope == "scratch"
     same(p, q, [(0,), (1,), (2,), (7,)])
+
+
+def test_memory_that_a_loop_says_the_size_of_is_not_used_in_a_block_of_its_own() -> None:
+    """The block had an iterator for the loop, and what it stored to was of another shape."""
+    p = chain().split("b_i", var("n") + 1, tail="clip").compute_at("a", "b_i_0").shrink_buffer("a")
+    assert "b_i_0" in p.buffer("a").shape[0].names
+    with pytest.raises(SchedulingError, match="the shape of a depends on loop b_i_0"):
+        p.blockize("b_j")
