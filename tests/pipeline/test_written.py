@@ -10,7 +10,7 @@ import torch
 
 import pliant
 from pliant.graph.builder import Builder
-from pliant.language import exp, f32, grid, i32, i64, sizes
+from pliant.language import exp, f32, grid, i32, i64, sizes, sqrt
 from pliant.ops.table import OPERATORS
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -414,7 +414,16 @@ def accumulated(x: f32[n, k], y: f32[n]):
         y[i] = s[()]
 
 
-SUMS = [means, stable, best_and_where, of_sums, where_there_is_one, accumulated]
+@pliant.program
+def distances(x: f32[n, k], y: f32[n]):
+    """Sums of one kind are not in one place."""
+    for i in grid(n):
+        y[i] = sum(x[i, j] for j in grid(k)) / sqrt(
+            sum(x[i, j] * x[i, j] for j in grid(k)) + sum(abs(x[i, j]) for j in grid(k))
+        )
+
+
+SUMS = [means, stable, distances, best_and_where, of_sums, where_there_is_one, accumulated]
 
 
 @pytest.mark.parametrize("p", SUMS)
@@ -429,6 +438,7 @@ def test_sums_stand_anywhere(p: Program) -> None:
     x = floats(5, 7)
     wanted = {
         means: x.sum(1) / 8,
+        distances: x.sum(1) / np.sqrt((x * x).sum(1) + abs(x).sum(1)),
         accumulated: x.sum(1) + 1,
         of_sums: (x * np.maximum.accumulate(x, 1)).sum(1),
         where_there_is_one: np.append(x[1:].sum(1), -1),

@@ -53,7 +53,7 @@ _COMMUTATIVE = frozenset(COMBINER_OPS.values())
 def derive_blocks(function: Function) -> Function:
     """The function with all stores in blocks and all names different."""
     taken = Names(function)
-    first = sums_first(function.body)
+    first = sums_first(function.body, taken)
     body = _Deriving(taken, function.sizes).statement(first, (), None)
     fresh = Names(Function(function.name, function.buffers, function.sizes, Nop()))
     return function.replace(body=_with_own_names(body, fresh))

@@ -170,8 +170,11 @@ class _Resolver(ast.NodeTransformer):
         self.buffers: dict[str, ast.expr] = {}  # with their types
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        if self.is_inside:
-            return self.generic_visit(node)  # a reducer
+        if self.is_inside:  # a reducer, whose names are its own
+            buffers, self.buffers = self.buffers, {}
+            visited = self.generic_visit(node)
+            self.buffers = buffers
+            return visited
         self.is_inside = True
         node.decorator_list = []
         node.returns = None
