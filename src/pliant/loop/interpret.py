@@ -425,6 +425,8 @@ class Translator:
         place = self._place(buffer)
         offset = place.memory.start
         offset += sum(k * s for k, s in zip(at, place.strides, strict=True))
+        if 0 in place.shape:  # of nothing, wherever that is: rows may lie apart all the same
+            offset = place.memory.start
         if not 0 <= offset <= len(place.memory.flat):
             raise IndexError(f"address of {buffer.name}{at} is outside its memory")
         return Memory(place.memory.flat, offset)
