@@ -448,3 +448,17 @@ def test_sums_stand_anywhere(p: Program) -> None:
     result = f(x)
     first = result[0] if isinstance(result, tuple) else result
     np.testing.assert_allclose(first, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_divide_by_nothing_are_errors() -> None:
+    @pliant.program
+    def in_parts(x: f32[n], z: f32[m], y: f32[n]):
+        for i in grid(n // m):
+            y[i] = x[i]
+        for i in grid(n - n // m):
+            y[i + n // m] = x[i] * 2.0
+
+    with pytest.raises(pliant.ShapeError, match="m must be at least 1 here, got 0"):
+        pliant.compile(in_parts)(floats(3), floats(0))
+    with pytest.raises(pliant.ShapeError, match="in_parts: integer division"):
+        in_parts.run(floats(3), floats(0))

@@ -115,7 +115,7 @@ def run_program(program: TensorProgram, arrays: Sequence[npt.ArrayLike]) -> Any:
             array.fill(poison(from_numpy(array.dtype)))
         try:
             interpret(function, memory, own, dict(program.intrinsics))
-        except IndexError as error:  # where data say, or under conditions
+        except (IndexError, ZeroDivisionError) as error:  # where data say, or under conditions
             raise ShapeError(f"{program.function.name}: {error}") from error
 
     outputs = [OpaqueOutput(made, k) for k in range(len(made.results))]
