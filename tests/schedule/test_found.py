@@ -11,6 +11,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
 from pliant.sym.expr import minimum, var
+from tests.schedule.by_hand import BY_HAND
 from tests.schedule.native import native
 from tests.schedule.programs import chain, same, softmax
 
@@ -736,3 +737,11 @@ def test_memory_that_a_loop_says_the_size_of_is_not_used_in_a_block_of_its_own()
     assert "b_i_0" in p.buffer("a").shape[0].names
     with pytest.raises(SchedulingError, match="the shape of a depends on loop b_i_0"):
         p.blockize("b_j")
+
+
+def test_a_start_reads_no_copy_by_what_is_reduced_over() -> None:
+    p = BY_HAND["apart"]()
+    at = [var(f"_{d}") for d in range(2)]
+    with pytest.raises(SchedulingError, match="its start reads the part, before there is an iter"):
+        p.reindex_cache_read("y", "w", tuple(at))
+    same(p, p.reindex_cache_read("y", "w", (at[0],)), [(0, 0), (3, 0), (3, 2)])

@@ -113,13 +113,13 @@ def run_program(program: TensorProgram, arrays: Sequence[npt.ArrayLike]) -> Any:
     def run(function: Function, memory: list[Array], own: Mapping[str, int]) -> None:
         for array in memory[len(inputs) :]:
             array.fill(poison(from_numpy(array.dtype)))
-        try:
-            interpret(function, memory, own, dict(program.intrinsics))
-        except (IndexError, ZeroDivisionError) as error:  # where data say, or under conditions
-            raise ShapeError(f"{program.function.name}: {error}") from error
+        interpret(function, memory, own, dict(program.intrinsics))
 
     outputs = [OpaqueOutput(made, k) for k in range(len(made.results))]
-    results = evaluate(outputs, known, sizes, run)
+    try:
+        results = evaluate(outputs, known, sizes, run)
+    except (IndexError, ZeroDivisionError) as error:  # where data say, or under conditions
+        raise ShapeError(f"{program.function.name}: {error}") from error
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -93,7 +93,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, x) for x in get_args(hint))
     if origin is Literal:
-        return value in get_args(hint) and isinstance(value, str)
+        return isinstance(value, str)  # primitives say themselves which words they do not know
     if origin in (tuple, Sequence):
         of = get_args(hint)[0]
         return isinstance(value, tuple | list) and all(_fits(x, of) for x in value)
