@@ -28,7 +28,7 @@ FACTOR = "argument factor must be an integer, or an expression of sizes, not"
         (lambda p: p.split(4, "a_i"), "split of a_i: argument loop must be a name, not 4"),
         (
             lambda p: p.split("a_i", 4, "maks"),
-            "argument tail must be one of 'mask', 'peel', 'clip'",
+            "split of loop a_i: there is no tail 'maks'",
         ),
         (lambda p: p.split("a_i", by=4), "there is no argument by; it takes loop, factor, tail"),
         (lambda p: p.split("a_i"), "argument factor is missing; it takes loop, factor, tail"),
