@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, overload
 
@@ -27,7 +28,7 @@ from pliant.graph.builder import Builder
 from pliant.graph.function import Dim
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
-from pliant.loop.signature import signature
+from pliant.loop.signature import demands, signature
 from pliant.loop.source import function_of_source
 from pliant.loop.stmt import Function, Invoke, statements
 from pliant.ops.program import TensorProgram, call_program
@@ -84,7 +85,7 @@ def program(
             raise ShapeError(f"{function.name} has no size {min(known)}; its sizes are: {there}")
         intrinsics = target_intrinsics(find_target(target), numerics)
         made = scheduled(function, facts, intrinsics=intrinsics)
-        return made.with_dims(dims or {})
+        return replace(made.with_dims(dims or {}), demands=demands(function, facts))
 
     return make if fn is None else make(fn)
 
@@ -104,7 +105,8 @@ def program_graph(
     for name, dim in known.items():
         b.dim(name, dim)
     params = [b.param(x.name, x.dtype, x.shape) for x in s.inputs]
-    made = call_program(b, TensorProgram(p.function), *params)  # its dims are the graph's
+    called = TensorProgram(p.function, demands=p.demands)  # its dims are the graph's
+    made = call_program(b, called, *params)
     function, _ = b.finish(made if isinstance(made, tuple) else (made,))
     return function
 

@@ -398,3 +398,68 @@ def test_linters_let_a_program_be(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert subprocess.run([sys.executable, str(file)], capture_output=True, check=True).stdout
+
+
+def given_again(x: f32[n, m], y: f32[n]):
+    for i in grid(n):
+        s = 0.0
+        for j in grid(m):
+            s = s + x[i, j]
+        y[i] = s
+
+
+def typed_again(x: f32[n, m], y: f32[n]):
+    for i in grid(n):
+        s: f32 = 0.0
+        for j in grid(m):
+            s = s + x[i, j]
+        y[i] = s
+
+
+def added_to(x: f32[n, m], y: f32[n]):
+    for i in grid(n):
+        s = 0.0
+        for j in grid(m):
+            s += x[i, j]
+        y[i] = s
+
+
+def of_a_branch(x: f32[n], y: f32[n]):
+    for i in grid(n):
+        if x[i] > 0.0:  # noqa: SIM108
+            v = 1.0
+        else:
+            v = 2.0
+        y[i] = v
+
+
+def no_element(a: f32[()], x: f32[n], y: f32[n]):
+    for i in grid(n):
+        y[i] = a * x[i]
+
+
+def from_one_on(x: f32[n], y: f32[n]):
+    for i in range(1, n):
+        y[i] = x[i]
+
+
+@pytest.mark.parametrize(
+    ("fn", "line", "message"),
+    [
+        (
+            given_again,
+            4,
+            r"s has a value here already, which it keeps; .* s = alloc\(f32",
+        ),
+        (typed_again, 4, "s has a value here already, which it keeps"),
+        (added_to, 4, "s is a name for a value, which it keeps; what changes lies in a buffer"),
+        (of_a_branch, 6, "v has no value here: it has one only where it is given one"),
+        (no_element, 2, r"a is a buffer, f32\[\(\)\]: an element of it is a\[\(\)\]"),
+        (from_one_on, 1, r"range takes the number of iterations alone: range\(n - 1\)"),
+    ],
+)
+def test_names_for_values(fn: Callable[..., object], line: int, message: str) -> None:
+    """A value given in a loop was gone behind it, and 0 was stored."""
+    with pytest.raises(InvalidModelError, match=message) as error:
+        pliant.program(fn)
+    assert f":{fn.__code__.co_firstlineno + line}: " in str(error.value)

@@ -166,7 +166,10 @@ def masked(x: f32[n, k], mask: boolean[n, k], y: f32[n, k]):
             {"relu": wrong_relu},
             r"wrong_relu is not relu at batch = \d: result 0 at \[\d",
         ),
-        ({"relu": beyond}, r"beyond is not relu at batch = \d: x\[0, 16\] is outside its shape"),
+        (
+            {"relu": beyond},
+            r"beyond is not relu at batch = \d: beyond: x\[0, 16\] is outside its shape",
+        ),
         ({"relu": three}, "three: x is f32 of rank 3, not f32 of rank 2"),
         ({"relu": of_doubles}, r"of_doubles: y is f64\[batch, 16\], relu gives f32\[batch, 16\]"),
         ({"relu": wide}, "wide: dim 1 of x must be 32"),
@@ -186,6 +189,8 @@ def test_extents_that_cannot_be_compared_are_checked_in_calls() -> None:
     f = pliant.compile(MODEL, **EXAMPLE, programs={"relu": of_rows})
     f(torch.randn(16, 8))
     with pytest.raises(pliant.ShapeError, match="dim 0 of y is 16, relu gives batch"):
+        f(torch.randn(17, 8))
+    with pytest.raises(pliant.ShapeError, match=r"dim 0 of x must be at least 16 \(batch is 5\)"):
         f(torch.randn(5, 8))
 
 

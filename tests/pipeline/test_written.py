@@ -9,9 +9,12 @@ import pytest
 import torch
 
 import pliant
-from pliant.language import exp, f32, grid, i32, sizes
+from pliant.graph.builder import Builder
+from pliant.language import exp, f32, grid, i32, i64, sizes, sqrt
+from pliant.ops.table import OPERATORS
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
+from pliant.sym.expr import var
 
 n, k, m = sizes("n k m")
 RNG = np.random.default_rng(3)
@@ -148,7 +151,7 @@ def open_size(x: f32[n], y: f32[m]):
         y[i] = x[0]
 
 
-def steps(x: f32[n], y: f32[n], count: i64):  # noqa: F821
+def steps(x: f32[n], y: f32[n], count: i64):
     for i in grid(n):
         y[i] = x[i] * f32(count)
 
@@ -265,3 +268,197 @@ def test_integers_and_other_types_work() -> None:
 
     x = RNG.integers(0, 3, 50).astype(np.int32)
     np.testing.assert_array_equal(pliant.compile(counts)(x), np.bincount(x, minlength=3))
+
+
+@pliant.program
+def added(x: f32[n], z: f32[m], y: f32[n]):
+    for i in grid(n):
+        y[i] = x[i] + z[i]
+
+
+@pliant.program
+def windows(x: f32[n], z: f32[m], y: f32[n]):
+    for i in grid(n):
+        y[i] = x[i] + (z[i] + z[i + 2])
+
+
+@pliant.program
+def scaled_columns(x: f32[n, k], z: f32[m], y: f32[n, k]):
+    for i, j in grid(n, k):
+        y[i, j] = x[i, j] * z[j]
+
+
+@pliant.program
+def lower_left(x: f32[n, m], y: f32[n]):
+    for i in grid(n):
+        y[i] = 0.0
+        for j in grid(i):
+            y[i] += x[i, j]
+
+
+@pliant.program
+def from_the_end(x: f32[n], z: f32[m], y: f32[n]):
+    for i in grid(n):
+        y[i] = x[i] - z[m - 1 - i]
+
+
+@pliant.program
+def first_of(x: f32[n], z: f32[m], y: f32[m]):
+    for i in grid(n):
+        y[i] = x[i]
+
+
+@pytest.mark.parametrize(
+    ("p", "bad", "good", "text"),
+    [
+        (added, [(5,), (3,)], [(5,), (5,)], r"dim 0 of z must be at least n \(n is 5, m is 3\)"),
+        (added, [(1,), (0,)], [(0,), (0,)], "dim 0 of z must be at least n"),
+        (windows, [(5,), (6,)], [(5,), (7,)], r"dim 0 of z must be at least n \+ 2"),
+        (windows, [(1,), (2,)], [(0,), (0,)], r"dim 0 of z must be at least n \+ 2"),
+        (scaled_columns, [(2, 3), (2,)], [(0, 3), (2,)], "dim 0 of z must be at least k"),
+        (lower_left, [(4, 2)], [(4, 3)], "dim 1 of x must be at least n - 1"),
+        (lower_left, [(2, 0)], [(1, 0)], "dim 1 of x must be at least n - 1"),
+        (from_the_end, [(4,), (3,)], [(3,), (4,)], "index m - n of dim 0 of z must be at least 0"),
+        (first_of, [(4,), (3,)], [(3,), (3,)], r"dim 0 of y must be at least n \(n is 4, m is 3"),
+    ],
+)
+def test_indices_of_one_size_into_a_buffer_of_another(
+    p: Program, bad: list[tuple[int, ...]], good: list[tuple[int, ...]], text: str
+) -> None:
+    """They went out of memory; nothing is asked where no iteration has them."""
+    f = pliant.compile(p)
+    with pytest.raises(pliant.ShapeError, match=text):
+        f(*(floats(*s) for s in bad))
+    with pytest.raises(pliant.ShapeError, match=text.split(r" \(")[0]):
+        p.run(*(floats(*s) for s in bad))
+    arrays = [floats(*s) for s in good]
+    np.testing.assert_allclose(f(*arrays), p.run(*arrays), rtol=1e-5, atol=1e-5)
+
+
+def test_demands_stay_with_schedules_and_graphs() -> None:
+    p = added.split("i", 8).vectorize("i_1").parallel("i_0")
+    with pytest.raises(pliant.ShapeError, match=r"dim 0 of z must be at least n \(n is 9, m is 8"):
+        pliant.compile(p)(floats(9), floats(8))
+    b = Builder("twice", OPERATORS)
+    x, z = b.param("x", f32, (var("n") + 2,)), b.param("z", f32, (var("n"),))
+    with pytest.raises(pliant.PliantError, match="added: dim 0 of z must be at least n"):
+        p.call(b, x, z)
+    function, _ = (p.call(b, z, x), b.finish([z]))[1]
+    assert not function.equalities  # proved
+
+
+def test_conditions_keep_indices_inside() -> None:
+    @pliant.program
+    def padded(x: f32[n], z: f32[m], y: f32[n]):
+        for i in grid(n):
+            y[i] = x[i] + (z[i] if i < m else 0.0)
+
+    assert not padded.demands
+    x, z = floats(5), floats(3)
+    want = x + np.pad(z, (0, 2))
+    np.testing.assert_allclose(pliant.compile(padded)(x, z), want, rtol=1e-6)
+
+
+def test_data_out_of_bounds_is_an_error_of_the_interpreter() -> None:
+    @pliant.program
+    def gathered(x: f32[n], at: i64[m], y: f32[m]):
+        for i in grid(m):
+            y[i] = x[at[i]]
+
+    with pytest.raises(pliant.ShapeError, match=r"gathered: x\[3\] is outside its shape \[3\]"):
+        gathered.run(floats(3), np.array([0, 3]))
+
+
+@pliant.program
+def means(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i, j] for j in grid(k)) / f32(k + 1)
+
+
+@pliant.program
+def stable(x: f32[n, k], y: f32[n, k]):
+    for i in grid(n):
+        top = max(x[i, j] for j in grid(k))
+        total = sum(exp(x[i, j] - top) for j in grid(k))
+        for j in grid(k):
+            y[i, j] = exp(x[i, j] - top) / total
+
+
+@pliant.program
+def best_and_where(x: f32[n, k], y: f32[n], at: i64[n]):
+    for i in grid(n):
+        where = argmax(x[i, j] for j in grid(k))  # noqa: F821
+        y[i] = x[i, where] if where < k else 0.0
+        at[i] = where
+
+
+@pliant.program
+def of_sums(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i, j] * max(x[i, h] for h in grid(j + 1)) for j in grid(k))
+
+
+@pliant.program
+def where_there_is_one(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        y[i] = sum(x[i + 1, j] for j in grid(k)) if i + 1 < n else -1.0
+
+
+@pliant.program
+def accumulated(x: f32[n, k], y: f32[n]):
+    for i in grid(n):
+        s = alloc(f32[()])  # noqa: F821
+        s[()] = 1.0
+        for j in grid(k):
+            s[()] += x[i, j]
+        y[i] = s[()]
+
+
+@pliant.program
+def distances(x: f32[n, k], y: f32[n]):
+    """Sums of one kind are not in one place."""
+    for i in grid(n):
+        y[i] = sum(x[i, j] for j in grid(k)) / sqrt(
+            sum(x[i, j] * x[i, j] for j in grid(k)) + sum(abs(x[i, j]) for j in grid(k))
+        )
+
+
+SUMS = [means, stable, distances, best_and_where, of_sums, where_there_is_one, accumulated]
+
+
+@pytest.mark.parametrize("p", SUMS)
+def test_sums_stand_anywhere(p: Program) -> None:
+    """They have memory of their own, so that rows can be done side by side."""
+    f = pliant.compile(p.split("i", 4).parallel("i_0"))
+    for rows, columns in ((0, 3), (1, 1), (3, 0), (5, 7), (13, 2)):
+        x = floats(rows, columns)
+        want, got = p.run(x), f(x)
+        for a, b in zip(*([y] if isinstance(y, np.ndarray) else y for y in (got, want))):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    x = floats(5, 7)
+    wanted = {
+        means: x.sum(1) / 8,
+        distances: x.sum(1) / np.sqrt((x * x).sum(1) + abs(x).sum(1)),
+        accumulated: x.sum(1) + 1,
+        of_sums: (x * np.maximum.accumulate(x, 1)).sum(1),
+        where_there_is_one: np.append(x[1:].sum(1), -1),
+        best_and_where: x.max(1),
+        stable: torch.tensor(x).softmax(1).numpy(),
+    }[p]
+    result = f(x)
+    first = result[0] if isinstance(result, tuple) else result
+    np.testing.assert_allclose(first, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_divide_by_nothing_are_errors() -> None:
+    @pliant.program
+    def in_parts(x: f32[n], z: f32[m], y: f32[n]):
+        for i in grid(n // m):
+            y[i] = x[i]
+        for i in grid(n - n // m):
+            y[i + n // m] = x[i] * 2.0
+
+    with pytest.raises(pliant.ShapeError, match="m must be at least 1 here, got 0"):
+        pliant.compile(in_parts)(floats(3), floats(0))
+    with pytest.raises(pliant.ShapeError, match="in_parts: integer division"):
+        in_parts.run(floats(3), floats(0))

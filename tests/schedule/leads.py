@@ -1,6 +1,6 @@
 """Random steps that lead to primitives that are seldom legal by chance: they make what these want.
 
-Each is a list of steps, of which any may be refused; the last is the one that is meant.
+Each is a list of steps, of which any may be refused; one is the one that is meant.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from pliant.loop.lower_pipeline import pipeline_of
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Alloc, Block, Buffer, For, Seq, Store, statements
 from pliant.schedule.flow import Flow
+from pliant.schedule.loop_partition import inner_part, live_part
+from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
 from pliant.sym.atoms import ModAtom
-from pliant.sym.expr import var
+from pliant.sym.expr import Int, as_int, maximum, minimum, var
 
 Move = tuple[str, tuple[Any, ...], dict[str, Any]]
 Draw = Callable[[Any], Any]
@@ -64,6 +66,99 @@ def rolling_buffer(draw: Draw, p: Program) -> list[Move]:
     name, maker, loop, axis = draw(st.sampled_from(found))
     first = [_move("compute_at", maker, loop)] if loop not in p.loops(maker) else []
     return [*first, _move("rolling_buffer", name, axis)]
+
+
+def factors(p: Program) -> list[Int]:
+    """Symbolic numbers of at least 1 to split by."""
+    sizes = [var(s) for s in sorted(p.sizes)]
+    return [x for s in sizes for x in ([s] if p.facts.positive(s) else [s + 1, s // 2 + 1])]
+
+
+def split(draw: Draw, p: Program) -> list[Move]:
+    """Tiles of symbolic sizes; what is made in them of what is read there."""
+    loops = [s.var for s in p.statements() if isinstance(s, For) and s.kind == "serial"]
+    if not loops:
+        return []
+    loop, tail = draw(st.sampled_from(loops)), draw(st.sampled_from(["clip", "clip", "mask"]))
+    size = draw(st.sampled_from([2, 3, *factors(p)]))
+    outer = p.names().variable(f"{loop}_0")
+    moves = [_move("split", loop, size, tail=tail)]
+    if not draw(st.integers(0, 3)):
+        name = f"tile{len(p.trace)}"
+        value = draw(st.sampled_from([minimum(x, 3) for x in factors(p)] or [as_int(2)]))
+        moves = [_move("name_size", name, value), _move("split", loop, var(name), tail=tail)]
+    near = [
+        [_move(name, block, outer), _move("shrink_buffer", b.name)]
+        for b, maker, reader in _handed_on(p)
+        for name, block, other in (
+            ("compute_at", maker, reader),
+            ("reverse_compute_at", reader, maker),
+        )
+        if loop in p.loops(other)
+    ]
+    return [*moves, *draw(st.sampled_from([[], *near]))]
+
+
+def name_size(draw: Draw, p: Program) -> list[Move]:
+    """A name, and loops in parts of that many."""
+    loops = [s.var for s in p.statements() if isinstance(s, For) and s.kind == "serial"]
+    if not loops or not factors(p):
+        return []
+    name, x = f"many{len(p.trace)}", draw(st.sampled_from(factors(p)))
+    value = draw(st.sampled_from([x, minimum(x, 4), maximum(x - 2, 1)]))
+    tails = st.sampled_from(["mask", "peel", "clip"])
+    some = draw(st.lists(st.sampled_from(loops), min_size=1, max_size=2, unique=True))
+    moves = [_move("split", loop, var(name), tail=draw(tails)) for loop in some]
+    return [_move("name_size", name, value), *moves]
+
+
+def loop_partition(draw: Draw, p: Program) -> list[Move]:
+    """A loop at places that sizes or loops around say; in it no sum starts any more."""
+    loops = [s for s in p.statements() if isinstance(s, For) and s.kind == "serial"]
+    if not loops:
+        return []
+    loop = draw(st.sampled_from(loops))
+    first = [
+        _move("decompose_reduction", b.name, loop.var)
+        for b in blocks_in(loop)
+        if b.init is not None and loop.var not in _spatial(p, b)
+    ]
+    path = p.loop_path("loop", loop.var)[:-1]
+    around = [var(s.var) for s in path if isinstance(s, For)]
+    n = loop.extent
+    places = [n // 2, minimum(n, 1), maximum(n - 1, 0), n // 3, n - n // 3]
+    places += [minimum(n, x + 1) for x in (*around, *map(var, sorted(p.sizes)))]
+    places += [x for x in inner_part(p, loop.var) if x is not n]
+    points = draw(st.lists(st.sampled_from(places), min_size=1, max_size=2, unique=True))
+    return [*first, _move("loop_partition", loop.var, *points)]
+
+
+def narrow(draw: Draw, p: Program) -> list[Move]:
+    """A sum where its terms are not zero by place."""
+    found = [
+        (s.var, *live_part(p, s.var))
+        for s in p.statements()
+        if isinstance(s, For) and isinstance(s.body, Block) and s.kind == "serial"
+        if s.var not in _spatial(p, s.body)
+    ]
+    found = [x for x in found if x[1] is not as_int(0) or x[2] is not p.loop(x[0]).extent] or found
+    return [_move("narrow", *draw(st.sampled_from(found)))] if found else []
+
+
+def expand_pipeline(draw: Draw, p: Program) -> list[Move]:
+    """A pipeline, written out; of what runs at one time loops become one."""
+    moves = software_pipeline(draw, p)
+    if not moves:
+        return []
+    loop = moves[-1][1][0]
+    inner = [s for s in statements(p.loop(loop).body) if isinstance(s, For)]
+    pairs = [
+        _move("merge", a.var, b.var)
+        for a in inner
+        for b in inner
+        if a is not b and a.extent is b.extent
+    ]
+    return [*moves, _move("expand_pipeline", loop), *draw(st.permutations(pairs))[:4]]
 
 
 def merge(draw: Draw, p: Program) -> list[Move]:
@@ -337,8 +432,12 @@ LEADS: Final = {
         cache_index,
         cache_inplace,
         decompose_padding,
+        expand_pipeline,
         fuse_reduction_epilogue,
+        loop_partition,
         merge,
+        name_size,
+        narrow,
         pad_block,
         pad_einsum,
         phases_apart,
@@ -348,6 +447,7 @@ LEADS: Final = {
         rolling_buffer,
         set_scope,
         software_pipeline,
+        split,
         store_in,
         stream,
         sum_apart,

@@ -1,6 +1,6 @@
 """Random small programs: chains of elementwise work, reductions, products, convolutions, windows,
 scans, gathers, scatters, masks and integers, over dims that are symbols or numbers, 0, 1 and primes
-among them; now and then one written by hand that reduces several values together."""
+among them; now and then one written by hand."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ from pliant.loop.parser import parse_function
 from pliant.loop.stmt import Function
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.sym.expr import Int, IntLike, as_int, var
+from tests.schedule.by_hand import BY_HAND
 from tests.schedule.tuples import TUPLES
 
 SYMBOLS = ("n", "m", "k")
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8)
 SIZES = (0, 1, 2, 3, 4, 5, 7, 9)
 MOST = 3  # dims of a tensor
+WRITTEN = {**TUPLES, **BY_HAND}
 
 KINDS = (
     "elementwise", "reduction", "product", "convolution", "stencil", "window", "running", "gather",
@@ -50,9 +52,9 @@ Draw = Callable[[Any], Any]
 @st.composite
 def programs(draw: Draw) -> tuple[Function, tuple[tuple[int, ...], ...]]:
     """A function, and sizes to run it at."""
-    by_hand = draw(st.integers(0, 15)) == 0
+    by_hand = draw(st.integers(0, 7)) == 0
     function = (
-        TUPLES[draw(st.sampled_from(sorted(TUPLES)))]().function
+        WRITTEN[draw(st.sampled_from(sorted(WRITTEN)))]().function
         if by_hand
         else _Maker(draw).function()
     )

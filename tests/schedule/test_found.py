@@ -10,9 +10,10 @@ from pliant.loop.parser import parse_function
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.primitives import program
-from pliant.sym.expr import var
+from pliant.sym.expr import minimum, var
+from tests.schedule.by_hand import BY_HAND
 from tests.schedule.native import native
-from tests.schedule.programs import same, softmax
+from tests.schedule.programs import chain, same, softmax
 
 
 def test_a_reduction_starts_whatever_is_asked_of_what_is_reduced() -> None:
@@ -554,3 +555,193 @@ def test_memory_of_what_nobody_writes_has_no_negative_size() -> None:
         x, y = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
         native(q.function, [x, y], {"n": n})
         np.testing.assert_array_equal(y, (x + 1) * 2)
+
+
+NAMED = """\
+@loop
+def named(x: f32["n"], idx: i64["n"], y: f32["2*n"], n: i64):
+    for j in grid(2*n):
+        with block("zero", S(j, 2*n)) as (b,):
+            y[b] = 0.0
+    for i in grid(n):
+        v: i64 = WHERE
+        with block("y", S(i, n)) as (a,):
+            y[a + v] = x[a]
+"""
+
+
+def test_what_data_name_differs_between_iterations() -> None:
+    """The name was taken for one number in all of them, and so a + v for another place in each."""
+    p = program(parse_function(NAMED.replace("WHERE", "idx[i]")))
+    for mark in (lambda: p.parallel("i"), lambda: p.bind("i", "blockIdx.x")):
+        with pytest.raises(SchedulingError, match="block y may touch an element of y twice in dif"):
+            mark()
+    for where in ("i", "n", "n - 1 - i"):
+        q = program(parse_function(NAMED.replace("WHERE", where)))
+        if where == "n - 1 - i":  # all at one place
+            with pytest.raises(SchedulingError, match="block y may touch an element of y twice"):
+                q.parallel("i")
+        else:
+            same(q, q.parallel("i"), [(0,), (1,), (5,)])
+
+
+def test_loops_as_long_as_data_say_tell_nothing_apart() -> None:
+    """With v iterations in each, v*i + j were other places for all i and j."""
+    text = (
+        "@loop\n"
+        'def varying(idx: i64["n"], y: f32["n"], n: i64):\n'
+        "    for i in grid(n):\n"
+        "        v: i64 = idx[i]\n"
+        "        for j in grid(v):\n"
+        '            with block("y", S(i, n), O(j, v)) as (a, b):\n'
+        "                y[a*v + b] = 1.0\n"
+    )
+    with pytest.raises(SchedulingError, match="block y may touch an element of y twice"):
+        program(parse_function(text)).parallel("i")
+    once = text.replace("    for i in grid(n):\n        v", "    v").replace("idx[i]", "idx[0]")
+    once = once.replace("        for j", "    for i in grid(n):\n        for j")
+    p = program(parse_function(once))
+    assert p.parallel("i").loop("i").kind == "parallel"
+
+
+CHOSEN = """\
+@loop
+def chosen(x: f32["n", "k"], idx: i64["n"], y: f32["n"], n: i64, k: i64):
+    flag = alloc(i64[n], scope="scratch")
+    for j in grid(n):
+        with block("flag", S(j, n)) as (b,):
+            flag[b] = idx[b]
+    for j in grid(n):
+        with block("none", S(j, n)) as (b,):
+            y[b] = 1.0
+    for i, r in grid(n, k):
+        with block("y", S(i, n), R(r, k), where=flag[i] < n) as (a, c):
+            with init():
+                y[a] = 0.0
+            y[a] = y[a] + x[a, c]
+"""
+
+
+def test_a_condition_on_data_is_asked_where_the_others_hold() -> None:
+    """Beyond the last row there is nothing to be asked: the flag was read behind the buffer."""
+    p, sizes = program(parse_function(CHOSEN)), [(0, 0), (3, 0), (3, 2), (2, 5), (9, 4)]
+    q = p.split("i", 4)
+    same(p, q, sizes)
+    same(p, q.decompose_reduction("y", "i_1").vectorize("i_1_init"), sizes)
+    same(p, p.split("i", 4, tail="peel"), sizes)
+    for n, k in sizes:
+        rng = np.random.default_rng(n + k)
+        x, idx = rng.standard_normal((n, k)).astype(np.float32), rng.integers(-4, 5, n)
+        got, want = np.zeros(n, np.float32), np.where(idx < n, x.sum(1), 1).astype(np.float32)
+        native(q.function, [x, idx, got], {"n": n, "k": k})
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_condition_on_a_size_is_one_on_the_start() -> None:
+    """Where the size stands beside loops in what is reduced over, too: the start reads it first."""
+    p = program(parse_function(CHOSEN))
+    for q, loop in ((p, "r"), (p.split("r", var("n") + 1), "r_0")):
+        with pytest.raises(SchedulingError, match=f"block y reads flag before loop {loop} begins"):
+            q.compute_at("flag", loop)
+        same(p, q.compute_at("flag", "i"), [(0, 0), (3, 0), (3, 2), (2, 5)])
+
+
+def test_a_start_is_inside_of_memory_where_its_sum_does_not_run() -> None:
+    """In t of n + k + 6 elements a whole last tile had room, as k >= 1 in the loop over r: the
+    start went beyond it where k was 0."""
+    text = (
+        "@loop\n"
+        'def sums(x: f32["n", "k"], y: f32["n"], n: i64, k: i64):\n'
+        '    t = alloc(f32[n + k + 6], scope="scratch")\n'
+        "    for i, r in grid(n, k):\n"
+        '        with block("t", S(i, n), R(r, k)) as (a, c):\n'
+        "            with init():\n"
+        "                t[a] = 0.0\n"
+        "            t[a] = t[a] + x[a, c]\n"
+        "    for j in grid(n):\n"
+        '        with block("y", S(j, n)) as (b,):\n'
+        "            y[b] = t[b]\n"
+    )
+    p, at = program(parse_function(text)), [var(f"_{d}") for d in range(2)]
+    q = p.cache_read("t", "x", layout=(at[0] // 8, at[0] % 8, at[1]), pad=0.0)
+    q = q.split("i", 8).pad_block("t")
+    same(p, q, [(0, 0), (1, 0), (1, 1), (8, 0), (9, 3)])
+
+
+def test_starts_meet_where_their_sums_do_not_run() -> None:
+    """k*i is another place for each i, but where k is 0; each starts there all the same."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def apart(x: f32["n", "k"], w: f32["n"], y: f32["n*k + 1"], n: i64, k: i64):\n'
+            "    for i, r in grid(n, k):\n"
+            '        with block("y", S(i, n), R(r, k)) as (a, c):\n'
+            "            with init():\n"
+            "                y[a*k] = w[a]\n"
+            "            y[a*k] = y[a*k] + x[a, c]\n"
+        )
+    )
+    with pytest.raises(SchedulingError, match="block y may touch an element of y twice in differ"):
+        p.parallel("i")
+    with pytest.raises(SchedulingError, match="block y may start an element again in loop i"):
+        p.reorder("r", "i")
+    with pytest.raises(SchedulingError, match="it may start an element again in loop i"):
+        p.decompose_reduction("y", "i")
+    same(p, p.decompose_reduction("y", "r"), [(0, 0), (3, 0), (3, 2)])
+
+
+def test_a_sum_over_nothing_starts_with_other_iterators_too() -> None:
+    """The iterator of no values was 0, and 0 < 0 a condition on the start as well."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def nothing(x: f32["n", 0, 3], y: f32["n"], n: i64):\n'
+            "    for i, r, s in grid(n, 0, 3):\n"
+            '        with block("y", S(i, n), R(r, 0), R(s, 3)) as (a, b, c):\n'
+            "            with init():\n"
+            "                y[a] = 0.0\n"
+            "            y[a] = y[a] + x[a, b, c]\n"
+        )
+    )
+    q = p.transform_block_layout("y", (3 * var("_1") + var("_2"), var("_0")))
+    same(p, q, [(0,), (1,), (5,)])
+
+
+def test_registers_that_become_of_any_size_are_none() -> None:
+    """What is used of them was 3 rows at most; then, in tiles of n + 1, as many as that."""
+    p = program(
+        parse_function(
+            "@loop\n"
+            'def rows(x: f32["n", 2], y: f32["n", 2], n: i64):\n'
+            '    t = alloc(f32[n, 2], scope="scratch")\n'
+            "    for i, j in grid(n, 2):\n"
+            '        with block("t", S(i, n), S(j, 2)) as (a, b):\n'
+            "            t[a, b] = x[a, b] + 1.0\n"
+            "    for g, h in grid(n, 2):\n"
+            '        with block("y", S(g, n), S(h, 2)) as (a, b):\n'
+            "            y[a, b] = t[a, b] * 2.0\n"
+        )
+    )
+    n = var("n")
+    p = p.name_size("few", minimum(3, n + 1)).split("i", var("few"))
+    q = p.reverse_compute_at("y", "i_0").shrink_buffer("t")
+    assert q.buffer("t").scope == "register"
+    q = q.name_size("many", n + 1).split("g", var("many")).shrink_buffer("t")
+    assert q.buffer("t").scope == "scratch"
+    same(p, q, [(0,), (1,), (2,), (7,)])
+
+
+def test_memory_that_a_loop_says_the_size_of_is_not_used_in_a_block_of_its_own() -> None:
+    """The block had an iterator for the loop, and what it stored to was of another shape."""
+    p = chain().split("b_i", var("n") + 1, tail="clip").compute_at("a", "b_i_0").shrink_buffer("a")
+    assert "b_i_0" in p.buffer("a").shape[0].names
+    with pytest.raises(SchedulingError, match="the shape of a depends on loop b_i_0"):
+        p.blockize("b_j")
+
+
+def test_a_start_reads_no_copy_by_what_is_reduced_over() -> None:
+    p = BY_HAND["apart"]()
+    at = [var(f"_{d}") for d in range(2)]
+    with pytest.raises(SchedulingError, match="its start reads the part, before there is an iter"):
+        p.reindex_cache_read("y", "w", tuple(at))
+    same(p, p.reindex_cache_read("y", "w", (at[0],)), [(0, 0), (3, 0), (3, 2)])

@@ -74,7 +74,7 @@ def test_annotate_refuses() -> None:
     refused("annotate", "mentions s_i, which are not sizes", "s_r", "a", (var("s_i"), 1))
     refused("unannotate", "it has no note 'a'", "s_i", "a")
     refused("unannotate", "'grain' is the business of parallel", "s_i", "grain")
-    with pytest.raises(TypeError, match="cannot be an argument of a schedule step"):
+    with pytest.raises(SchedulingError, match="cannot be an argument of a schedule step"):
         rows().annotate("s", "a", object())
     same_name = program(
         parse_function("""

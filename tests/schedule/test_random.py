@@ -15,8 +15,9 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
 from pliant.schedule.program import Program
 from pliant.schedule.sample import INLINE, STAY
-from pliant.sym.expr import Int, const, var
-from tests.schedule.leads import LEADS, Move
+from pliant.sym.expr import Int, const, minimum, var
+from tests.schedule.by_hand import BY_HAND
+from tests.schedule.leads import LEADS, Move, factors
 from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import STAGED, device, same_on_device, same_pipelined
 from tests.schedule.tuples import attention, normals
@@ -28,7 +29,7 @@ SMALL = {
     3: [(0, 2, 3), (2, 3, 0), (1, 1, 1), (5, 6, 3)],
 }
 PACKED = layout(lambda i, j: (j // 4, i, j % 4))
-STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)}
+STARTS = PROGRAMS | {f.__name__: f for f in (attention, normals, ring, window)} | BY_HAND
 NAMES = (
     "split split split reorder reorder fuse parallel vectorize unroll compute_inline "
     "reverse_compute_inline compute_at compute_at reverse_compute_at shrink_buffer cache_read "
@@ -37,7 +38,7 @@ NAMES = (
     "fuse_reduction_epilogue fuse_reduction_epilogue set_scope pad_block pad_einsum merge merge "
     "transform_block_layout stage_operand cache_index reindex reindex_cache_read "
     "reindex_cache_write transform_layout bind bind software_pipeline expand_pipeline "
-    "cache_inplace stream prefetch "
+    "cache_inplace stream prefetch narrow "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
     "sum_apart sum_apart phases_apart phases_apart tensorize unannotate"
@@ -79,7 +80,7 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "split":
             tail = draw(st.sampled_from(["mask", "mask", "peel", "clip", "exact"]))
             sampled = [x for x in p.chosen if isinstance(x, Int)]
-            size = st.sampled_from([1, 2, 3, 4, 8, var("n") + 1, *sampled])
+            size = st.sampled_from([1, 2, 3, 4, 8, *factors(p), *sampled])
             return (loop, draw(size)), {"tail": tail}
         case "reorder":
             return tuple(draw(st.permutations(around))), {}
@@ -175,8 +176,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
         case "cache_write":
             return (block, draw(st.sampled_from(["scratch", *SCOPES]))), {}
         case "name_size":
-            size = draw(st.sampled_from(sorted(p.sizes) or ["none"]))
-            return (f"{size}_named", draw(st.sampled_from([var(size) // 2, var(size) + 1]))), {}
+            size = var(draw(st.sampled_from(sorted(p.sizes) or ["none"])))
+            value = draw(st.sampled_from([size // 2, size + 1, minimum(size, 3), size % 3 + 1]))
+            return (f"size{len(p.trace)}", value), {}
         case "sample_categorical":
             return (f"v{len(p.trace)}", (1, 2, 4, 5)), {"default": draw(st.sampled_from([2, 5]))}
         case "sample_compute_location":
@@ -193,6 +195,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             return (loop, draw(st.sampled_from(sorted(p.intrinsics) or ["none"]))), {}
         case "loop_partition":
             return (loop, draw(st.sampled_from([0, 1, var("n") // 4, var("n") // 2]))), {}
+        case "narrow":
+            points = st.sampled_from([0, 1, *map(var, [*loops, *sorted(p.sizes)])])
+            return (loop, draw(points), draw(points)), {}
     return (block,), {}
 
 

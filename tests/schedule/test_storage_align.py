@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from pliant.loop.interpret import interpret
+from pliant.loop.parser import parse_function
 from pliant.loop.stmt import compact_strides
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.layout import layout
+from pliant.schedule.primitives import program
 from pliant.schedule.program import Program
 from pliant.sym.expr import ceildiv, var
 from tests.schedule.native import native
 from tests.schedule.programs import ROW_SIZES, chain, matmul, rows, same, softmax, stencil
+from tests.schedule.random_programs import INTRINSICS
 from tests.schedule.test_tiles import tiles
 from tests.schedule.threads import device_transposition, same_on_device, transposition
 
@@ -113,3 +116,22 @@ def test_storage_align_refuses() -> None:
     table = table.cache_index("c", "a_cache", "c_i_0", "c_r", ("c_i_1_0", "c_i_1_1"))
     refused(table, "or it is read by offset", "a_cache", 0, 16)
     same(stencil(), read.storage_align("t_cache", 0, 2, 1))
+
+
+def test_rows_of_nothing_that_lie_apart() -> None:
+    """Their places are behind memory of none; nothing is read there."""
+    text = (
+        "@loop\n"
+        'def copied(x: f32["n", "k"], y: f32["n", "k"], n: i64, k: i64):\n'
+        '    t = alloc(f32[n, k], scope="scratch")\n'
+        "    for i, j in grid(n, k):\n"
+        '        with block("t", S(i, n), S(j, k)) as (a, b):\n'
+        "            t[a, b] = x[a, b] + 1.0\n"
+        "    for g, h in grid(n, k):\n"
+        '        with block("y", S(g, n), S(h, k)) as (a, b):\n'
+        "            y[a, b] = t[a, b]\n"
+    )
+    (copy,) = (i for i in INTRINSICS if i.name == "copy_row")
+    p = program(parse_function(text), intrinsics=[copy])
+    q = p.storage_align("t", 0, 4, 3).tensorize("h", "copy_row")
+    same(p, q, [(4, 0), (0, 3), (3, 5)], {copy.callee: copy.semantics})

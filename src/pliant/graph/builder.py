@@ -142,7 +142,8 @@ class Builder:
 
         Raises InvalidModelError, with the span, when the operands do not fit the definition.
         """
-        where = f"{span}: {op}: " if span else f"{op}: "
+        # A binding of its own expression is of no operator that a user knows.
+        where = (f"{span}: " if span else "") + ("" if op == "expression" else f"{op}: ")
         try:
             types, requires = self._infer(op, args, attrs)
             for a, b, message in requires:

@@ -53,6 +53,7 @@ class Scope:
     scalars: dict[str, DType] = field(default_factory=dict)
     parts: dict[str, Expr] = field(default_factory=dict)
     extents: dict[str, Int] = field(default_factory=dict)  # of loop variables and iterators
+    unset: frozenset[str] = frozenset()  # names that get their value elsewhere
 
     def with_source(self, name: str, source: Any) -> Scope:
         return replace(self, sources={**self.sources, name: source})
@@ -60,10 +61,11 @@ class Scope:
     def with_scalar(self, name: str, dtype: DType) -> Scope:
         """A new variable; a size (i64) hides a scalar of its name."""
         scalars = {n: t for n, t in self.scalars.items() if n != name}
-        return replace(self, scalars=scalars if dtype is i64 else {**scalars, name: dtype})
+        scalars = scalars if dtype is i64 else {**scalars, name: dtype}
+        return replace(self, scalars=scalars, unset=self.unset - {name})
 
     def with_part(self, name: str, expr: Expr) -> Scope:
-        return replace(self, parts={**self.parts, name: expr})
+        return replace(self, parts={**self.parts, name: expr}, unset=self.unset - {name})
 
     def with_extents(self, extents: dict[str, Int]) -> Scope:
         return replace(self, extents={**self.extents, **extents})
@@ -219,6 +221,9 @@ class ExprParser:
             case ast.Constant(value=int() | float() as number):
                 return number
             case ast.Name(id=name):
+                if name in self.scope.unset:
+                    reason = f"{name} has no value here: it has one only where it is given one"
+                    raise self.text.error(node, reason)
                 return self._name(name)
             case ast.UnaryOp(op=op, operand=operand):
                 return self._prefix(node, op, self._value(operand))

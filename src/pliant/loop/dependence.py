@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pliant.loop.bounds import declare_loops, span
-from pliant.loop.regions import Access
+from pliant.loop.regions import Access, without_names
 from pliant.loop.stmt import For, Nop, offset_of
 from pliant.sym.atoms import DivAtom, MinAtom, ModAtom
 from pliant.sym.expr import Int, const, rebuild_atom, var
@@ -21,8 +21,12 @@ from pliant.sym.facts import Facts
 
 def agreed_loops(a: Access, b: Access, nest: Sequence[For], facts: Facts) -> frozenset[str]:
     """Those of the `nest` loops, around both, that have equal values whenever both touch the same
-    element. `facts` hold outside the nest; inner loops are those of the accesses."""
+    element. `facts` hold outside the nest; inner loops are those of the accesses.
+
+    A start of a reduction happens also where the loops that it runs over do not.
+    """
     names = frozenset(loop.var for loop in nest)
+    a, b = (x if names <= {y.var for y in x.loops} else without_names(x) for x in (a, b))
     if a.indices is None or b.indices is None:
         return frozenset()
     nests = [tuple(x for x in loops if x.var not in names) for loops in (a.loops, b.loops)]
@@ -41,15 +45,18 @@ def _agreed(
     a: Access, b: Access, nest: Sequence[For], inner: Sequence[Sequence[For]], facts: Facts
 ) -> frozenset[str]:
     inner_a, inner_b = inner
+    early = a.before & b.before
     if _alike(a, inner_a, b, inner_b):
         ranges = {x.var: x.extent for x in (*nest, *inner_a)}
-        inside = declare_loops(facts, (*nest, *inner_a))
+        inside = declare_loops(facts, (x for x in (*nest, *inner_a) if x.var not in early))
         known = [i for d in range(len(a.indices or ())) if (i := a.index(d)) is not None]
         offset = offset_of(a.buffer, a.indices or ())  # what was fused is one number here
         known += [] if offset is None else [offset]
         return _solve(known, ranges, inside)
     ranges = {x.var: x.extent for x in nest}
-    inside, names = declare_loops(facts, (*nest, *_surely(inner_a, inner_b))), set(ranges)
+    running = (*nest, *_surely(inner_a, inner_b))
+    inside = declare_loops(facts, (x for x in running if x.var not in early))
+    names = set(ranges)
     known = []
     for d in range(len(a.indices or ())):
         i, j = a.index(d), b.index(d)

@@ -10,7 +10,9 @@
 The iterators are the loops around. One is data parallel ("S") where different values of it store to
 different elements and nothing else of the buffer is read; the others reduce ("R") where the store
 is an update by a known combiner; else they run in order ("O"). Blocks that were written stay as
-they are. Names used twice get numbers, so that every loop, block and buffer has one of its own.
+they are. Loops around memory that a program allocates are data parallel for what lies in it: each
+iteration has its own. Sums in expressions are stored first (`loop.sums_first`). Names used twice
+get numbers, so that every loop, block and buffer has one of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pliant.loop.rewrite import Names, conjoin, int_names, rename, subst
 from pliant.loop.stmt import (
     Alloc,
     Block,
+    Buffer,
     Combine,
     For,
     Function,
@@ -39,6 +42,7 @@ from pliant.loop.stmt import (
     seq,
     stored,
 )
+from pliant.loop.sums_first import sums_first
 from pliant.sym.expr import Int, IntLike, var
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
@@ -49,7 +53,8 @@ _COMMUTATIVE = frozenset(COMBINER_OPS.values())
 def derive_blocks(function: Function) -> Function:
     """The function with all stores in blocks and all names different."""
     taken = Names(function)
-    body = _Deriving(taken, function.sizes).statement(function.body, (), None)
+    first = sums_first(function.body, taken)
+    body = _Deriving(taken, function.sizes).statement(first, (), None)
     fresh = Names(Function(function.name, function.buffers, function.sizes, Nop()))
     return function.replace(body=_with_own_names(body, fresh))
 
@@ -58,6 +63,7 @@ class _Deriving:
     def __init__(self, names: Names, sizes: Iterable[str]) -> None:
         self.names = names
         self.sizes = frozenset(sizes)
+        self.outside: dict[Buffer, frozenset[str]] = {}  # loops around the buffer's allocation
 
     def statement(self, s: Stmt, loops: tuple[For, ...], where: Expr | None) -> Stmt:
         """The statement within `loops`, done where the condition holds."""
@@ -75,7 +81,10 @@ class _Deriving:
             case If(cond, then, otherwise):
                 other = None if otherwise is None else self.statement(otherwise, loops, None)
                 return If(cond, self.statement(then, loops, None), other)
-            case Alloc() | Let() | While():
+            case Alloc(made):
+                self.outside[made] = frozenset(x.var for x in loops)
+                return s.replace(body=self.statement(s.body, loops, None))
+            case Let() | While():
                 return s.replace(body=self.statement(s.body, loops, None))
         return s
 
@@ -92,6 +101,8 @@ class _Deriving:
         s = _old_value_first(s) if isinstance(s, Store) else s
         nest = (*loops, *inner)
         kinds = _kinds(s, nest, self.sizes)
+        homes = [self.outside.get(place.buffer, frozenset[str]()) for place in stored(s)]
+        kinds |= dict.fromkeys(homes[0].intersection(*homes[1:]), "S")
         if init is not None:  # it begins anew in every iteration of the loops around
             kinds |= {x.var: "O" for x in loops if kinds[x.var] == "R"}
         iters = {x.var: self.names.variable(f"v{x.var}") for x in nest}

@@ -26,6 +26,7 @@ from pliant.ir.evaluator import Env, Evaluator, Number, Value
 from pliant.ir.expr import Expr
 from pliant.ir.scalar import Scalar, poison
 from pliant.loop.lower_init import lower_init
+from pliant.loop.rewrite import asked
 from pliant.loop.stmt import (
     Alloc,
     Barrier,
@@ -314,7 +315,7 @@ class Translator:
         number = self._evaluator.number
         extents = [number(i.extent) for i in stmt.iters]
         bindings = [number(b) for b in stmt.bindings]
-        where = None if stmt.where is None else self._value(stmt.where)
+        where = [self._value(c) for c in asked(stmt.where)]
         body = self.statement(stmt.body)
 
         def run(env: Env) -> None:
@@ -322,7 +323,7 @@ class Translator:
             inner = Env(env)
             for it, k in zip(stmt.iters, values, strict=True):
                 inner[it.var] = k
-            if where is not None and not where(inner):
+            if not all(holds(inner) for holds in where):
                 return
             for it, extent, k in zip(stmt.iters, extents, values, strict=True):
                 if not 0 <= k < extent(env):
@@ -424,6 +425,8 @@ class Translator:
         place = self._place(buffer)
         offset = place.memory.start
         offset += sum(k * s for k, s in zip(at, place.strides, strict=True))
+        if 0 in place.shape:  # of nothing, wherever that is: rows may lie apart all the same
+            offset = place.memory.start
         if not 0 <= offset <= len(place.memory.flat):
             raise IndexError(f"address of {buffer.name}{at} is outside its memory")
         return Memory(place.memory.flat, offset)

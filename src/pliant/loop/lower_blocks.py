@@ -14,8 +14,8 @@ from __future__ import annotations
 from pliant.ir.expr import Const, Expr, Index, Var
 from pliant.ir.node import transform
 from pliant.loop.lower_init import lower_init
-from pliant.loop.rewrite import Names, subst
-from pliant.loop.stmt import Block, Combine, Function, If, Let, Stmt, Store, seq
+from pliant.loop.rewrite import Names, subst, where_holds
+from pliant.loop.stmt import Block, Combine, Function, Let, Stmt, Store, seq
 
 
 def lower_blocks(f: Function) -> Function:
@@ -33,7 +33,7 @@ def _unblocked(node: object) -> object:
         return node
     values = {it.var: b for it, b in zip(node.iters, node.bindings, strict=True)}
     body: Stmt = subst(node.body, values)
-    return body if node.where is None else If(subst(node.where, values), body)
+    return body if node.where is None else where_holds(subst(node.where, values), body)
 
 
 def opened(s: Combine, names: Names) -> Stmt:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pliant.base.dtypes import DType
-from pliant.ir.expr import Expr, Var, as_expr
-from pliant.ir.node import Node
+from pliant.ir.expr import Expr, Reduce, Var, as_expr
+from pliant.ir.node import Node, walk
 from pliant.ir.parser import ExprParser, Scope, Text
 from pliant.loop.printer import LEVEL_WORDS, LOOP_WORDS
 from pliant.loop.reducer import Reducer, parameter
@@ -106,12 +106,30 @@ def parameters(text: Text, node: ast.FunctionDef) -> tuple[tuple[Buffer, ...], t
     return tuple(buffers), tuple(sizes)
 
 
-def suite(text: Text, nodes: list[ast.stmt], buffers: tuple[Buffer, ...]) -> Stmt:
-    """The body of a definition that takes these buffers, with the reducers that it defines."""
+def suite(
+    text: Text, nodes: list[ast.stmt], buffers: tuple[Buffer, ...], by_hand: bool = False
+) -> Stmt:
+    """The body of a definition that takes these buffers, with the reducers that it defines. In one
+    written `by_hand` a name for a sum is a value; else names are for what is printed only once."""
     reducers = [s for s in nodes if isinstance(s, ast.FunctionDef)]
     defined = {s.name: text.located(s, lambda s=s: _reducer(text, s)) for s in reducers}  # type: ignore[misc]
     rest = [s for s in nodes if s not in reducers]
-    return _Suite(text, defined).suite(rest, Scope({b.name: b for b in buffers}))
+    given = _given_names(rest) if by_hand else frozenset[str]()
+    scope = Scope({b.name: b for b in buffers}, unset=given)
+    return _Suite(text, defined, by_hand).suite(rest, scope)
+
+
+def _given_names(nodes: list[ast.stmt]) -> frozenset[str]:
+    """Names that assignments give to values."""
+    found = set[str]()
+    for x in (x for s in nodes for x in ast.walk(s)):
+        match x:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if not (isinstance(value, ast.Call) and _called(value) == "alloc"):
+                    found.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return frozenset(found)
 
 
 def _reducer(text: Text, node: ast.FunctionDef) -> Reducer:
@@ -174,6 +192,10 @@ def _buffer(parser: ExprParser, name: str, node: ast.expr, word: str, scope: str
     return Buffer(name, dtype, shape, strides, scope, align)
 
 
+_KEEPS: Final = (
+    "which it keeps; what changes lies in a buffer: s = alloc(f32[()]), then s[()] = 0.0 and "
+    "s[()] += 1.0"
+)
 _REFUSED: Final[dict[type[ast.stmt], str]] = {
     ast.Return: "not a statement: a program gives nothing back, it stores into its parameters",
     ast.Break: "not a statement: a loop runs to its end; use `while`",
@@ -186,8 +208,8 @@ Wrap = Callable[[Stmt], Stmt]
 class _Suite:
     """Statements of one text."""
 
-    def __init__(self, text: Text, reducers: Mapping[str, Reducer]) -> None:
-        self.text, self.reducers = text, reducers
+    def __init__(self, text: Text, reducers: Mapping[str, Reducer], by_hand: bool = False) -> None:
+        self.text, self.reducers, self.by_hand = text, reducers, by_hand
 
     def suite(self, nodes: list[ast.stmt], scope: Scope) -> Stmt:
         """A suite. What opens a scope (alloc, let) takes all that follows as its body."""
@@ -217,13 +239,29 @@ class _Suite:
             case ast.AnnAssign(
                 target=ast.Name(id=name), annotation=kind, value=ast.expr() as value
             ):
+                self._is_new(node, name, scope)
                 return self._open_let(scope, name, parser.dtype(kind), parser, value)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 if isinstance(value, ast.Call) and _called(value) == "alloc":
                     buffer = _buffer(parser, name, value, "alloc", "register")
                     return scope.with_source(name, buffer), lambda body: Alloc(buffer, body)
-                return scope.with_part(name, parser.expr(value)), None
+                self._is_new(node, name, scope)
+                made = parser.expr(value)
+                if self.by_hand and any(isinstance(x, Reduce) for x in walk(made)):
+                    # Computed here, and not again wherever it is read.
+                    dtype = made.dtype
+                    return scope.with_scalar(name, dtype), lambda body: Let(
+                        Var(name, dtype), made, body
+                    )
+                return scope.with_part(name, made), None
         return None
+
+    def _is_new(self, node: ast.stmt, name: str, scope: Scope) -> None:
+        """A name keeps its value: another one would not be seen after the loop, or the branch, in
+        which it is given."""
+        known = scope.parts.keys() | scope.scalars.keys() | scope.extents.keys()
+        if self.by_hand and name in known:
+            raise self.text.error(node, f"{name} has a value here already, {_KEEPS}")
 
     def _open_let(
         self, scope: Scope, name: str, dtype: DType, parser: ExprParser, value: ast.expr
@@ -257,6 +295,8 @@ class _Suite:
                 new = ast.copy_location(ast.BinOp(old, operator, operand), node)
                 value = parser.expr(new, buffer.dtype)
                 return Store(buffer, tuple(parser.indices(at)), value)
+            case ast.AugAssign(target=ast.Name(id=name)):
+                raise self.text.error(node, f"{name} is a name for a value, {_KEEPS}")
             case ast.For(target=target, iter=ast.Call() as loops, body=body, orelse=[]):
                 return self._for(target, loops, body, scope)
             case ast.With(
@@ -307,6 +347,11 @@ class _Suite:
             kind = _LOOP_KINDS[word]
         elif word == "range" and len(loops.args) == 1:
             kind = _LOOP_KINDS["grid"]
+        elif word == "range":
+            raise self.text.error(
+                loops,
+                "range takes the number of iterations alone: range(n - 1), with i + 1 in it",
+            )
         else:
             raise self.text.error(loops, f"no kind of loop {word!r}")
         names = self._names(target)

@@ -3,18 +3,23 @@
 Indices are in terms of loop variables: iterators of blocks are replaced by their bindings. An
 index that depends on data is kept as an expression that no range is known of; an access through a
 call, or to memory by element offset, has no indices at all, which means anywhere in the buffer.
+
+What a `Let` names in a loop differs from one iteration to the next: a name for a symbolic integer
+is replaced by that, and an index by a name for data depends on data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 
-from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select
+from pliant.base.dtypes import i64
+from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select, Var, loads_of
 from pliant.ir.node import Node, walk
 from pliant.loop.lower_init import reduction_loops
+from pliant.loop.rebuild import subst_exprs
 from pliant.loop.reduction import as_update
 from pliant.loop.rewrite import conjuncts, int_names, subst
 from pliant.loop.stmt import (
@@ -54,6 +59,8 @@ class Access:
     position: int  # in program order
     before: frozenset[str] = frozenset()  # loops that a reduction runs over, before which it starts
     # with this
+    named: tuple[Let, ...] = ()  # integers that get their names around it, outside of `loops`
+    sure: bool = True  # it happens in all iterations of its loops, under no condition
 
     def index(self, dim: int) -> Int | None:
         """The index as a symbolic integer; None where it is not one."""
@@ -64,6 +71,36 @@ class Access:
 
 
 Invoked = Callable[[Invoke], Stmt | frozenset[int] | None]
+
+
+def without_names(a: Access) -> Access:
+    """The access as one of iterations of a loop around its statement sees it: what has a name there
+    is another integer in each."""
+    pure: dict[str, IntLike] = {}
+    data = set[str]()
+    for s in a.named:
+        if isinstance(s.value, Index) and s.value.int_.names.isdisjoint(data):
+            pure[s.var.name] = s.value.int_.subs(pure)
+        else:
+            data.add(s.var.name)
+    if pure:
+        loops = tuple(x.replace(extent=x.extent.subs(pure), body=_NOTHING) for x in a.loops)
+        indices = None if a.indices is None else tuple(subst(i, pure) for i in a.indices)
+        a = replace(a, loops=loops, indices=indices, where=tuple(subst(c, pure) for c in a.where))
+    return _unknown(replace(a, named=()), data)
+
+
+def _unknown(a: Access, names: Collection[str]) -> Access:
+    """The access with indices by these names, and by loops that run as often as they say, as ones
+    that nothing is known of."""
+    if not names or a.indices is None:
+        return a
+    found = set(names)
+    for x in a.loops:
+        if not x.extent.names.isdisjoint(found):
+            found.add(x.var)
+    values = {name: Var(name, i64) for name in found}
+    return replace(a, indices=tuple(subst_exprs(i, values) for i in a.indices))
 
 
 def accesses(root: Stmt, invoked: Invoked = lambda _: None) -> tuple[Access, ...]:
@@ -80,6 +117,10 @@ class _Context:
     commutes: frozenset[Buffer] = frozenset()
     locals: frozenset[Buffer] = frozenset()
     before: frozenset[str] = frozenset()
+    named: tuple[Let, ...] = ()
+    data: frozenset[str] = frozenset()  # names of integers that differ between iterations
+    repeats: bool = False  # in a loop that has no variable
+    sure: bool = True
 
 
 class _Walk:
@@ -111,47 +152,74 @@ class _Walk:
                 yield from self.statement(s.body, replace(c, locals=c.locals | {s.buffer}))
             case Let():
                 yield from self.expr(s.value, c)
-                yield from self.statement(s.body, c)
+                yield from self.named(s, c)
             case If():
                 yield from self.expr(s.cond, c)
-                inside = replace(c, where=(*c.where, *conjuncts(s.cond)))
+                inside = replace(c, where=(*c.where, *conjuncts(s.cond)), sure=False)
                 yield from self.statement(s.then, inside)
                 if s.otherwise is not None:
-                    yield from self.statement(s.otherwise, c)
+                    yield from self.statement(s.otherwise, replace(c, sure=False))
             case While():
                 yield from self.expr(s.cond, c)
-                yield from self.statement(s.body, c)
+                yield from self.statement(s.body, replace(c, repeats=True, sure=False))
             case Check():
                 for e in (s.cond, *s.values):
                     yield from self.expr(e, c)
             case Invoke():
                 yield from self.invoke(s, c)
 
+    def named(self, s: Let, c: _Context) -> Iterator[Access]:
+        """What is below a name: for what is one integer, or differs between iterations."""
+        if s.var.type is not i64:
+            yield from self.statement(s.body, c)
+        elif not c.loops and not c.repeats:
+            yield from self.statement(s.body, replace(c, named=(*c.named, s)))
+        elif isinstance(s.value, Index):
+            yield from self.statement(subst(s.body, {s.var.name: s.value.int_}), c)
+        else:
+            yield from self.statement(s.body, replace(c, data=c.data | {s.var.name}))
+
     def block(self, s: Block, c: _Context) -> Iterator[Access]:
         """Schedules ask again and again for blocks that stay as they are: those without calls are
         remembered."""
-        found = self.opened(s, _Context()) if _calls(s) else _of_block(s)
+        around = frozenset(x.var for x in c.loops)
+        if _calls(s):
+            found = tuple(self.opened(s, _Context(), around))
+        else:
+            found = _of_block(s, _over(s) & around)
         for a in found:
+            if c.loops or c.repeats:
+                a = without_names(a)
             loops, where = (*c.loops, *a.loops), (*c.where, *a.where)
             local = a.local or a.buffer in c.locals
             at = a.buffer, a.indices, a.write
-            position = next(self.positions)
-            yield Access(*at, loops, where, a.block, a.commutes, local, position, a.before)
+            how = a.block, a.commutes, local
+            last, named = next(self.positions), (*c.named, *a.named)
+            made = Access(*at, loops, where, *how, last, a.before, named, a.sure and c.sure)
+            yield _unknown(made, c.data)
 
-    def opened(self, s: Block, c: _Context) -> Iterator[Access]:
-        """Accesses in terms of the loops around the block."""
+    def opened(self, s: Block, c: _Context, around: frozenset[str]) -> Iterator[Access]:
+        """Accesses in terms of the loops `around` the block. Sizes may stand beside loops in what
+        is reduced over; a condition on them is one on the start all the same."""
         given = bindings_of(s)
         where = tuple(subst(w, given) for w in conjuncts(s.where))
-        reduced = frozenset[str]() if s.init is None else reduction_loops(s)
+        reduced = _over(s)
+        early = [w for w in where if int_names(w).isdisjoint(reduced & around)]
         for w in where:
-            starts = reduced.isdisjoint(int_names(w))
-            yield from self.expr(w, replace(c, before=c.before | reduced) if starts else c)
+            first = where if w not in early else early  # what loads nothing is asked first
+            here = (*c.where, *(x for x in first if not any(loads_of(x))))
+            before = c.before | reduced if w in early else c.before
+            asking = replace(
+                c, before=before, block=s.name, where=here, sure=c.sure and here == c.where
+            )
+            yield from self.expr(w, asking)
         own = frozenset[Buffer]()
         if any(i.kind == "R" for i in s.iters) and as_update(s) is not None:
             own = frozenset(x.buffer for x in stored(s.body))
-        inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own)
+        sure = c.sure and not where
+        inner = replace(c, where=(*c.where, *where), block=s.name, commutes=own, sure=sure)
         if s.init is not None:
-            start = replace(inner, before=inner.before | reduced)
+            start = replace(inner, before=inner.before | reduced, where=(*c.where, *early))
             yield from self.statement(subst(s.init, given), start)
         yield from self.statement(subst(s.body, given), inner)
 
@@ -188,8 +256,9 @@ class _Walk:
                     stack += [(i, here) for i in node.indices]
                     continue
                 case Select():
-                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)))
-                    stack += [(node.cond, here), (node.a, inside), (node.b, here)]
+                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)), sure=False)
+                    other = replace(here, sure=False)
+                    stack += [(node.cond, here), (node.a, inside), (node.b, other)]
                     continue
                 case Reduce():
                     loops = tuple(For(a.var, a.extent, _NOTHING) for a in node.axes)
@@ -203,16 +272,23 @@ class _Walk:
         local = b in c.locals
         commutes = b in c.commutes
         at = b, indices, write
-        position = next(self.positions)
-        return Access(*at, c.loops, c.where, c.block, commutes, local, position, c.before)
+        how = c.block, commutes, local
+        last = next(self.positions)
+        made = Access(*at, c.loops, c.where, *how, last, c.before, c.named, c.sure)
+        return _unknown(made, c.data)
 
 
 _NOTHING = Seq(())
 
 
 @lru_cache(4096)
-def _of_block(s: Block) -> tuple[Access, ...]:
-    return tuple(_Walk(lambda _: None).opened(s, _Context()))
+def _of_block(s: Block, around: frozenset[str]) -> tuple[Access, ...]:
+    return tuple(_Walk(lambda _: None).opened(s, _Context(), around))
+
+
+def _over(s: Block) -> frozenset[str]:
+    """Names in what a block which starts itself reduces over."""
+    return frozenset() if s.init is None else reduction_loops(s)
 
 
 @lru_cache(4096)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pliant.base.dtypes import boolean, i64
 from pliant.base.names import fresh_name
-from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Unary, Var, const
+from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Unary, Var, const, loads_of
 from pliant.ir.node import Node, transform
 from pliant.loop.outline import outline
 from pliant.loop.reducer import Reducer
@@ -253,6 +253,22 @@ def conjoin(conditions: list[Expr]) -> Expr | None:
     for c in dict.fromkeys(conditions):
         result = c if result is None else Binary("and", result, c)
     return result
+
+
+def asked(cond: Expr | None) -> list[Expr]:
+    """A block's condition in parts, of which each is asked where those before it hold: what one
+    loads is there perhaps only where others, which say that an iteration is one at all, hold."""
+    parts = conjuncts(cond)
+    loading = [c for c in parts if any(loads_of(c))]
+    found = conjoin([c for c in parts if c not in loading]), conjoin(loading)
+    return [c for c in found if c is not None]
+
+
+def where_holds(cond: Expr | None, body: Stmt) -> Stmt:
+    """`body` where a block's condition holds."""
+    for part in reversed(asked(cond)):
+        body = If(part, body)
+    return body
 
 
 def true() -> Expr:

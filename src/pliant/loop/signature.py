@@ -4,25 +4,28 @@
     def row_sums(y: f32["n"], x: f32["n", "k"], n: i64, k: i64): …
 
 Outputs are the buffers that it stores into, inputs all others. The note says which, where calls
-leave that open. Sizes follow from the inputs' extents.
+leave that open. Sizes follow from the inputs' extents. What a program asks of them is that its
+indices lie inside (`demands`): where that is not so for all sizes, calls check it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Select
 from pliant.ir.node import walk
-from pliant.loop.bounds import Span, span
+from pliant.loop.bounds import Span, declare_loops, span
 from pliant.loop.boxes import touched_box
-from pliant.loop.regions import Access, accesses
+from pliant.loop.regions import Access, accesses, without_names
 from pliant.loop.stmt import (
     Block,
     Buffer,
     Check,
+    For,
     Function,
     If,
     Invoke,
@@ -32,7 +35,7 @@ from pliant.loop.stmt import (
     statements,
     stored,
 )
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, const, maximum, minimum
 from pliant.sym.extents import solve_extents
 from pliant.sym.facts import Facts
 
@@ -111,6 +114,92 @@ def _reached(a: Access, index: Int | None, facts: Facts) -> Span | None:
         if line is None or not line[0].is_const or not loops[name].names.isdisjoint(loops):
             return None
     return span(index, loops, facts)
+
+
+Demand = tuple[Int, Int, str]
+"""What must be at least a number, that number, and both in words."""
+
+
+def demands(function: Function, facts: Facts) -> tuple[Demand, ...]:
+    """What must hold of the sizes for indices to lie inside, where it is not proved:
+
+        for i in grid(n):                  dim 0 of z must be at least n
+            y[i] = x[i] + z[i]
+
+    Asked of each index that is linear in its loops, so that the ends of its range are reached. What
+    happens only under conditions is for them to keep inside.
+    """
+    found: dict[tuple[Buffer, int, bool], list[Demand]] = {}
+    for a in map(without_names, accesses(function.body)):
+        if not a.sure:
+            continue
+        loops = [x for x in a.loops if x.var not in a.before]
+        inside = declare_loops(facts, loops)
+        for d, extent in enumerate(a.buffer.shape):
+            index = a.index(d)
+            reached = None if index is None else _ends(index, loops, facts)
+            if index is None or reached is None:
+                continue
+            (low, high), runs = reached
+            names = extent.names.union(low.names, high.names, *(x.names for x in runs))
+            if not names <= set(function.sizes):
+                continue
+            if not (inside.lt(index, extent) or facts.lt(high, extent)):
+                end = facts.simplify(high + 1)
+                text = f"dim {d} of {a.buffer.name} must be at least {end}"
+                need = end * _counts(runs, end)
+                _ask(found.setdefault((a.buffer, d, True), []), extent, need, text, facts)
+            if not (inside.nonneg(index) or facts.nonneg(low)):
+                text = f"index {low} of dim {d} of {a.buffer.name} must be at least 0"
+                need = -low * _counts(runs, low)
+                _ask(found.setdefault((a.buffer, d, False), []), const(0), need, text, facts)
+    return tuple(x for same in found.values() for x in same)
+
+
+def _counts(runs: Sequence[Int], number: Int) -> Int:
+    """1 where loops of all these extents run, or where the number is 0 anyway; else 0."""
+    each = [x for x in runs if not (x.names == {str(x)} and number.subs({str(x): 0}) == 0)]
+    return reduce(lambda a, b: a * minimum(1, b), each, const(1))
+
+
+def _ask(found: list[Demand], least: Int, number: Int, text: str, facts: Facts) -> None:
+    """Add a demand to others of the same, if none asks for as much."""
+    if not any(facts.le(number, other) for _, other, _ in found):
+        found[:] = [x for x in found if not facts.le(x[1], number)]
+        found.append((least, number, text))
+
+
+def _ends(index: Int, loops: Sequence[For], facts: Facts) -> tuple[Span, list[Int]] | None:
+    """The least and the greatest value of an index over its loops, both of which it has where none
+    of the extents that come with them is 0. None where that is not certain."""
+    ranges = {x.var: x.extent for x in loops}
+    used = [name for name in ranges if name in index.names]
+    runs, inside = list[Int](), facts
+    for loop in loops:
+        extent = loop.extent
+        if not extent.names.isdisjoint(ranges):
+            if not _is_linear(extent, ranges):
+                return None
+            if used == [loop.var]:  # it is longest, and runs, for some of those around
+                ends = span(extent, ranges, facts)
+                if ends is None:
+                    return None
+                ranges[loop.var] = extent = ends[1]
+            elif loop.var in used or not inside.positive(extent):
+                return None
+        if not inside.positive(extent):
+            runs.append(extent if inside.nonneg(extent) else maximum(extent, 0))
+        inside = inside.copy()
+        inside.declare_index(loop.var, extent)
+    if not _is_linear(index, ranges):
+        return None
+    ends = span(index, ranges, facts)
+    return None if ends is None else (ends, runs)
+
+
+def _is_linear(x: Int, names: Collection[str]) -> bool:
+    lines = [x.linear(name) for name in names if name in x.names]
+    return all(line is not None and line[0].is_const for line in lines)
 
 
 def _facts(function: Function) -> Facts:

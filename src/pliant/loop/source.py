@@ -54,7 +54,8 @@ def function_of_source(fn: Callable[..., object], around: Mapping[str, Any]) -> 
     def build() -> Function:
         buffers, sizes = parameters(text, node)
         body = [s for s in node.body if not _is_docstring(s)]
-        program = Function(node.name, buffers, _sizes(buffers, sizes), suite(text, body, buffers))
+        written = suite(text, body, buffers, by_hand=True)
+        program = Function(node.name, buffers, _sizes(buffers, sizes), written)
         verify_function(program)
         program = derive_blocks(program)
         outputs = tuple(b.name for b in buffers if b in stored_buffers(program.body))
@@ -134,6 +135,31 @@ def _names_of(text: str) -> set[str]:
     return {x.id for x in ast.walk(tree) if isinstance(x, ast.Name) and x not in called}
 
 
+def _buffers_of(node: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Names that are of buffers only, with their types: parameters, and what is allocated."""
+    types = {a.arg: a.annotation for a in node.args.args}
+    found: dict[str, ast.expr] = {n: t for n, t in types.items() if isinstance(t, ast.Subscript)}
+    others = set[str]()
+    for x in ast.walk(node):
+        match x:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=ast.Name(id="alloc"), args=[kind, *_]),
+            ):
+                found[name] = kind
+            case ast.For(target=target) | ast.comprehension(target=target):
+                others |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                others.add(name)
+            case ast.arg(annotation=ast.Subscript(slice=shape)):
+                others |= {n.id for n in ast.walk(shape) if isinstance(n, ast.Name)}
+                texts = (n.value for n in ast.walk(shape) if isinstance(n, ast.Constant))
+                others |= {name for x in texts if isinstance(x, str) for name in _names_of(x)}
+            case ast.withitem(optional_vars=ast.expr() as names):
+                others |= {n.id for n in ast.walk(names) if isinstance(n, ast.Name)}
+    return {name: kind for name, kind in found.items() if name not in others}
+
+
 class _Resolver(ast.NodeTransformer):
     """Puts in what names from outside stand for, and refuses those that nothing is known of."""
 
@@ -141,13 +167,18 @@ class _Resolver(ast.NodeTransformer):
         self.text, self.known, self.bound = text, known, bound
         self.is_inside = False
         self.around: list[str] = []  # variables of the loops around
+        self.buffers: dict[str, ast.expr] = {}  # with their types
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        if self.is_inside:
-            return self.generic_visit(node)  # a reducer
+        if self.is_inside:  # a reducer, whose names are its own
+            buffers, self.buffers = self.buffers, {}
+            visited = self.generic_visit(node)
+            self.buffers = buffers
+            return visited
         self.is_inside = True
         node.decorator_list = []
         node.returns = None
+        self.buffers = _buffers_of(node)
         for a in node.args.args:  # sizes that annotations take from outside are the program's own
             for x in ast.walk(a.annotation) if a.annotation else ():
                 if isinstance(x, ast.Name | ast.Attribute):
@@ -165,7 +196,36 @@ class _Resolver(ast.NodeTransformer):
         del self.around[len(self.around) - len(names) :]
         return visited
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if not isinstance(node.value, ast.Name):
+            return self.generic_visit(node)
+        inner: ast.expr = node.value
+        if node.value.id not in self.buffers:
+            inner = self.visit(inner)
+        made = ast.Subscript(inner, self.visit(node.slice), node.ctx)
+        return ast.copy_location(made, node)
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        return node  # refused later on, whatever it is of
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if isinstance(node.value, ast.Call):  # of an intrinsic, which takes buffers
+            call = node.value
+            whole = [isinstance(a, ast.Name) and a.id in self.buffers for a in call.args]
+            pairs = zip(call.args, whole, strict=True)
+            call.args = [a if is_buffer else self.visit(a) for a, is_buffer in pairs]
+            call.func = self.visit(call.func)
+            call.keywords = [self.visit(k) for k in call.keywords]
+            return node
+        return self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        if isinstance(node.ctx, ast.Load) and node.id in self.buffers:
+            kind = ast.unparse(self.buffers[node.id])
+            at = "[()]" if kind.endswith("[()]") else "[…]"
+            raise self.text.error(
+                node, f"{node.id} is a buffer, {kind}: an element of it is {node.id}{at}"
+            )
         if not isinstance(node.ctx, ast.Load) or node.id in self.bound:
             return node
         value = self._value(node)
@@ -177,6 +237,8 @@ class _Resolver(ast.NodeTransformer):
         return self._constant(node, value)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id in self.buffers:
+            return node
         value = self._value(node)
         return self.generic_visit(node) if value is _MISSING else self._constant(node, value)
 

@@ -22,7 +22,8 @@ A block's iterators are its own names; `bindings` say what they are in terms of 
 "S" iterators are data parallel, "R" reduce, "O" must run in order. `init` runs once for all values
 of the "R" iterators, before the first of them, and also where there are none (`lower_init` makes
 that explicit). Nothing runs where the predicate `where` is false; for `init` only those parts of
-it count that do not depend on loops that the "R" iterators are bound to.
+it count that do not depend on loops that the "R" iterators are bound to. Parts of it that load are
+asked only where all others hold.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from pliant.lower.canonical import Launch, Spec
 from pliant.lower.guards import guards
 from pliant.lower.memory import MemoryPlan
 from pliant.lower.pack import product
+from pliant.sym.atoms import MaxAtom
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
@@ -133,8 +134,11 @@ class _Host:
                 if (k, d) not in bound:
                     checks.append(self._extent_check(k, p, d, extent))
         for a, b, message in self.graph.equalities:
-            text = f"{message} ({a} is {{0}}, {b} is {{1}})"
-            checks.append(_check(Binary("eq", Index(a), Index(b)), text, (Index(a), Index(b))))
+            left = _larger(a, b)
+            open_ = [x for x in (left, b) if not x.is_const]
+            told = ", ".join(f"{x} is {{{k}}}" for k, x in enumerate(open_))
+            values = tuple(map(Index, open_))
+            checks.append(_check(Binary("eq", Index(a), Index(b)), f"{message} ({told})", values))
         out = seq(*checks, body)
         for name, value in reversed(lets):
             out = Let(Var(name, i64), value, out)
@@ -230,6 +234,13 @@ def _range_checks(name: str, known: Dim, where: str, sure: int) -> list[Stmt]:
         rest = Index(var(name) % known.multiple)
         out.append(_check(Binary("eq", rest, Index(as_int(0))), text, (size,)))
     return out
+
+
+def _larger(a: Int, b: Int) -> Int:
+    """What is more than `b` where `a`, the greater of both, does not equal it."""
+    atom = a.sole_atom
+    others = [x for x in atom.args if x is not b] if isinstance(atom, MaxAtom) else []
+    return others[0] if len(others) == 1 and b in getattr(atom, "args", ()) else a
 
 
 def _check(cond: Expr, message: str, values: tuple[Expr, ...]) -> Stmt:

@@ -27,7 +27,7 @@ from pliant.ir.scalar import poison
 from pliant.ir.scalars import Array
 from pliant.ir.tensor import Input, Opaque, OpaqueOutput, Tensor
 from pliant.loop.interpret import interpret
-from pliant.loop.signature import signature
+from pliant.loop.signature import Demand, signature
 from pliant.loop.stmt import Buffer, Function
 from pliant.ops.common import Requirement, at_least, equal
 from pliant.sym.expr import Int, as_int, var
@@ -36,12 +36,13 @@ from pliant.sym.extents import solve_extents
 
 @dataclass(frozen=True)
 class TensorProgram:
-    """A loop program to be used as an operator, what is taken for granted of its sizes, and the
-    meaning of the intrinsics that it may call."""
+    """A loop program to be used as an operator, what is taken for granted of its sizes, the meaning
+    of the intrinsics that it may call, and what keeps its indices inside (`signature.demands`)."""
 
     function: Function
     dims: tuple[tuple[str, Dim], ...] = ()
     intrinsics: tuple[tuple[str, Function], ...] = ()
+    demands: tuple[Demand, ...] = ()
 
     def define(self, *operands: Tensor) -> tuple[OpaqueOutput, ...]:
         """Its results for these operands. Raises InvalidModelError where they do not fit."""
@@ -73,6 +74,8 @@ class TensorProgram:
             requires += equal(_with(sizes, want), have, said)
         for size, known in self.dims:
             requires += _demands(f"{name}: {size}", sizes.get(size, var(size)), known)
+        for least, number, said in self.demands:
+            requires += at_least(_with(sizes, least), _with(sizes, number), f"{name}: {said}")
         results = tuple([(b.dtype, tuple([_with(sizes, d) for d in b.shape])) for b in s.outputs])
         return Opaque(name, tuple(operands), results, s.function, tuple(dict.fromkeys(requires)))
 
@@ -113,7 +116,10 @@ def run_program(program: TensorProgram, arrays: Sequence[npt.ArrayLike]) -> Any:
         interpret(function, memory, own, dict(program.intrinsics))
 
     outputs = [OpaqueOutput(made, k) for k in range(len(made.results))]
-    results = evaluate(outputs, known, sizes, run)
+    try:
+        results = evaluate(outputs, known, sizes, run)
+    except (IndexError, ZeroDivisionError) as error:  # where data say, or under conditions
+        raise ShapeError(f"{program.function.name}: {error}") from error
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -73,7 +73,7 @@ def check_bind(p: Program, loop: str, axis: str) -> None:
             if why:
                 raise SchedulingError("bind", place, f"block {block.name} reduces over it; {why}")
     together = reducing(target) if axis in THREAD_AXES else ()
-    pair = carried(p, target, p.inside(path[:-1]), together)
+    pair = carried(p, target, p.around(path), together)
     if pair is not None:
         raise SchedulingError("bind", place, describe(*pair) + " in different iterations")
 

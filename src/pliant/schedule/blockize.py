@@ -23,8 +23,9 @@ After:
 
 from __future__ import annotations
 
+from pliant.loop.regions import used
 from pliant.loop.rewrite import int_names, replace_at, subst
-from pliant.loop.stmt import Block, For, Iter, Let, Stmt, statements
+from pliant.loop.stmt import Alloc, Block, For, Iter, Let, Stmt, statements
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import BlockRef, Program, primitive
@@ -48,7 +49,8 @@ def blockize(p: Program, loop: str) -> Program:
 
 def check_blockize(p: Program, loop: str) -> dict[str, str]:
     """Reductions over loops outside are started outside, and no loop around is reduced over by
-    one block and not by another. Gives the kind of iterator that each loop around becomes."""
+    one block and not by another, nor says how large memory is that is used inside. Gives the kind
+    of iterator that each loop around becomes."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("blockize", f"loop {loop}", reason)
@@ -61,6 +63,11 @@ def check_blockize(p: Program, loop: str) -> dict[str, str]:
     lets = {s.var.name for s in path if isinstance(s, Let)}
     if free & lets:
         raise refuse(f"it uses {', '.join(sorted(free & lets))}")
+    made = {s.buffer for s in statements(path[-1]) if isinstance(s, Alloc)}
+    for buffer in sorted(used(path[-1]) - made, key=lambda b: b.name):
+        for name in frozenset[str]().union(*(x.names for x in (*buffer.shape, *buffer.strides))):
+            if name in around:
+                raise refuse(f"the shape of {buffer.name} depends on loop {name}")
     kinds: dict[str, str] = {}
     for block in blocks_in(path[-1]):
         for it, binding in zip(block.iters, block.bindings, strict=True):

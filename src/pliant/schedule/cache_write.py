@@ -90,7 +90,7 @@ def check_cache_write(
         raise refuse(f"a call takes the address of {old.name}")
     if varies(old.shape, p):
         raise refuse(f"the shape of {old.name} varies")
-    if not stores_everywhere(target, old, p.inside(path)):
+    if not stores_everywhere(target, old, p.around(path)):
         raise refuse(f"it does not write all of {old.name} at its iterators")
     if not known_layout(layout, old.rank, p.sizes):
         raise refuse(f"the layout is not one of {old.rank} indices")

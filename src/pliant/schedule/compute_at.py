@@ -84,7 +84,7 @@ def check_compute_at(p: Program, block: str, loop: str) -> tuple[Span, ...]:
     assert isinstance(target, Block)
     if path[-1] in source:
         raise refuse(f"loop {loop} is around it already")
-    if not unconditional(source[:-1]) or not only_domain(target, p.inside(source)):
+    if not unconditional(source[:-1]) or not only_domain(target, p.around(source)):
         raise refuse("it runs under a condition")
     _check_form(target, refuse)
     again = reduction_loops(target) & {s.var for s in path if s in source and isinstance(s, For)}

@@ -43,7 +43,7 @@ def runs_through(p: Program, path: tuple[Stmt, ...], at: int) -> bool:
         at += 1
     block, loops = path[-1], [s for s in path[at:-1] if isinstance(s, For)]
     assert isinstance(block, Block)
-    if not unconditional(path[at:-1]) or not only_domain(block, p.inside(path)):
+    if not unconditional(path[at:-1]) or not only_domain(block, p.around(path)):
         return False
     names, extents = frozenset(x.var for x in loops), dict[str, Int]()
     facts = p.inside(path[:at])
@@ -69,7 +69,7 @@ def writes_all(p: Program, path: tuple[Stmt, ...], buffer: Buffer) -> bool:
     that lives."""
     block = path[-1]
     assert isinstance(block, Block)
-    return stores_everywhere(block, buffer, p.inside(path)) and runs_through(
+    return stores_everywhere(block, buffer, p.around(path)) and runs_through(
         p, path, life_of(buffer, path)
     )
 

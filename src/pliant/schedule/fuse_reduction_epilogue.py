@@ -289,7 +289,7 @@ def _places(
     conditions that it be in its domain."""
     iters, target = {i.var: i.extent for i in end.iters}, path[-1]
     assert isinstance(target, Block)
-    given, reduced, facts = bindings_of(target), _reduced(path), p.inside(path)
+    given, reduced, facts = bindings_of(target), _reduced(path), p.around(path)
     spatial = [c for c in conjuncts(target.where) if int_names(subst(c, given)).isdisjoint(reduced)]
     whole = target.replace(where=conjoin(spatial))
     places: dict[str, Int] = {}

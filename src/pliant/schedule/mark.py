@@ -129,7 +129,7 @@ def _check_independent(p: Program, primitive: str, loop: For) -> None:
         if "R" in kinds or "O" in kinds:
             word = "reduces over it" if "R" in kinds else "must run over it in order"
             raise SchedulingError(primitive, place, f"block {block.name} {word}")
-    facts = p.inside(p.loop_path(primitive, loop.var)[:-1])
+    facts = p.around(p.loop_path(primitive, loop.var))
     pair = carried(p, loop, facts)
     if pair is not None:
         reason = describe(*pair) + " in different iterations"

@@ -18,7 +18,7 @@ from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
 from pliant.loop.regions import bindings_of
-from pliant.loop.rewrite import subst
+from pliant.loop.rewrite import subst, where_holds
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -28,7 +28,6 @@ from pliant.loop.stmt import (
     Flat,
     For,
     Function,
-    If,
     Stmt,
     Store,
     statements,
@@ -122,7 +121,8 @@ def _opened(root: Stmt, sizes: Iterable[str]) -> Stmt:
         if not isinstance(node, Block):
             return node
         body = subst(node.body, bindings_of(node))
-        return body if node.where is None else If(subst(node.where, bindings_of(node)), body)
+        where = None if node.where is None else subst(node.where, bindings_of(node))
+        return where_holds(where, body)
 
     return transform(root, visit)  # type: ignore[no-any-return]
 

@@ -83,7 +83,9 @@ def check_marked_loops(p: Program, primitive: str, block: str, loop: str) -> Non
     path = p.loop_path(primitive, loop)
     for k, s in enumerate(path):
         if isinstance(s, For) and s.kind not in ("serial", "unrolled"):
-            pair = carried(p, s, p.inside(path[:k]), reducing(s) if s.kind in THREAD_AXES else ())
+            pair = carried(
+                p, s, p.around(path[: k + 1]), reducing(s) if s.kind in THREAD_AXES else ()
+            )
             if pair is not None:
                 reason = f"iterations of the {s.kind} loop {s.var} would meet: {describe(*pair)}"
                 raise SchedulingError(primitive, f"block {block}", reason)

@@ -104,6 +104,7 @@ def check_pad_block(
     path = p.block_path("pad_block", block)
     target, facts = path[-1], p.inside(path)
     assert isinstance(target, Block)
+    at_start = p.around(path)  # it starts also where the loops that it reduces over do not run
     if not is_leaf(target) or any(isinstance(s, Block) for s in path[:-1]):
         raise refuse("it holds loops or blocks, or is inside one")
     loops = [s for s in path if isinstance(s, For)]
@@ -127,9 +128,10 @@ def check_pad_block(
     flow, grown = Flow(p), dict[Buffer, Buffer]()
     own = {a.buffer for a in flow.of_block(block) if a.write} & flow.allocated
     for a in flow.of_block(block):
-        if _is_unchanged(a, dropped, facts, loops):
+        inside = at_start if a.before else facts
+        if _is_unchanged(a, dropped, inside, loops):
             continue
-        if not _in_bounds(a, dropped, ranges, p.facts, facts):
+        if not _in_bounds(a, dropped, ranges, p.facts, inside):
             larger = _grown(a, ranges, p.facts) if a.buffer in own else None
             if larger is None or grown.setdefault(a.buffer, larger) is not larger:
                 verb = "store to" if a.write else "load from"

@@ -188,13 +188,13 @@ def _written(
         raise refuse("its start is not one store to each element that it updates")
     found: dict[Buffer, tuple[Int, ...]] = {}
     for place in update.places:
-        if not stores_everywhere(target, place.buffer, p.inside(path)):
+        if not stores_everywhere(target, place.buffer, p.around(path)):
             raise refuse(f"it does not write all of {place.buffer.name} at its iterators")
         used = {n for i in place.indices if isinstance(i, Index) for n in i.int_.names}
         for it in target.iters:
             if it.kind == "S" and it.var in grown - used:
                 raise refuse(f"it would write {place.buffer.name} again along iterator {it.var}")
-        shape = _reach(place, extents, grown, p.inside(path[:-1]), refuse)
+        shape = _reach(place, extents, grown, p.around(path), refuse)
         if shape != place.buffer.shape:
             found[place.buffer] = shape
     return found

@@ -36,6 +36,7 @@ from pliant.loop.lower_pipeline import broken_pipeline
 from pliant.loop.outline import outline
 from pliant.loop.printer import function_text
 from pliant.loop.rewrite import Names
+from pliant.loop.signature import Demand
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -50,7 +51,8 @@ from pliant.loop.stmt import (
 )
 from pliant.loop.threads import thread_fault
 from pliant.ops.program import TensorProgram, call_program, run_program
-from pliant.schedule.errors import SchedulingError
+from pliant.schedule.arguments import check_arguments, check_divisions, place_of
+from pliant.schedule.errors import NoPrimitiveError, SchedulingError, close_names
 from pliant.schedule.gone import Gone, gone_in
 from pliant.schedule.intrinsic import Intrinsic, meaning
 from pliant.schedule.trace import Decided, Trace, plain, step
@@ -97,15 +99,21 @@ class Program:
     gone: Mapping[tuple[str, str], Gone] = field(default_factory=dict)  # (kind, name) of old things
     scopes: dict[Hashable, Facts] = field(default_factory=dict)  # `inside`, with what was proved
     dims: tuple[tuple[str, Dim], ...] = ()  # what `facts` take for granted, for callers to check
+    demands: tuple[Demand, ...] = ()  # of the sizes, for callers to check as well
 
     def __getattr__(self, name: str) -> Callable[..., Program]:
-        found = self.primitives.get(name) if not name.startswith("_") else None
+        if name.startswith("_"):  # of Python's own protocols; there may be no `primitives` yet
+            raise AttributeError(name)
+        found = self.primitives.get(name)
         if found is None:
-            raise AttributeError(f"no schedule primitive {name!r}")
+            raise NoPrimitiveError(name, close_names(name, self.primitives))
 
         def apply(*args: Any, **options: Any) -> Program:
             for value in (*args, *options.values()):
-                plain(value)  # what cannot stand in a trace is refused before anything is tried
+                try:
+                    plain(value)  # what cannot stand in a trace is refused before anything is tried
+                except TypeError as error:
+                    raise SchedulingError(name, place_of(args), str(error)) from error
             return found(self, *args, **options)
 
         return apply
@@ -135,7 +143,7 @@ class Program:
     def tensor_program(self) -> TensorProgram:
         """The program as an operator of graphs."""
         own = [(i.name, i.semantics) for i in self.intrinsics.values() if i.callee == i.name]
-        return TensorProgram(self.function, self.dims, tuple(own))
+        return TensorProgram(self.function, self.dims, tuple(own), self.demands)
 
     # ---- looking
 
@@ -242,7 +250,19 @@ class Program:
 
     def _missing(self, kind: str, name: str) -> str:
         gone = self.gone.get((kind, name))
-        return f"there is no such {kind}" + (f": {gone}" if gone else "")
+        if gone:
+            return f"there is no such {kind}: {gone}"
+        table = outline(self.function.body).statements
+        names = {
+            "loop": [s.var for s in table if isinstance(s, For)],
+            "block": [s.name for s in table if isinstance(s, Block)],
+            "buffer": list(self._buffers()),
+        }
+        other = next((k for k, found in names.items() if name in found and k != kind), "")
+        if other:
+            return f"there is no such {kind}; it is a {other}"
+        near = close_names(name, names[kind])
+        return f"there is no such {kind}" + (f"; there is {', '.join(near)}" if near else "")
 
     def inside(self, path: tuple[Stmt, ...]) -> Facts:
         """What holds below the loops of `path`. Not to be added to: make a copy for that."""
@@ -298,6 +318,8 @@ def primitive(
     def recorded(p: Program, /, *args: P.args, **options: P.kwargs) -> Program:
         values = plain(p.decided(args)) if p.decisions else args
         given = {k: plain(p.decided(v)) for k, v in options.items()} if p.decisions else options
+        check_arguments(fn, values, given)
+        check_divisions(fn, values, given, p.function.body, p.facts)
         result = fn(p, *values, **given)
         place = ", ".join(str(a) for a in values if isinstance(a, str))
         fault = thread_fault(result.function)

@@ -96,7 +96,7 @@ def check_reindex_write(
     target = path[-1]
     assert isinstance(target, Block)
     check_leaf(target, path, refuse)
-    if not only_domain(target, p.inside(path)):
+    if not only_domain(target, p.around(path)):
         raise refuse("it runs under a condition")
     if any(a.indices is None for a in flow.all if a.buffer is memory):
         raise refuse(f"a call takes the address of {buffer}")

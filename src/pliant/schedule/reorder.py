@@ -61,7 +61,7 @@ def check_reorder(p: Program, loops: tuple[str, ...]) -> tuple[Stmt, ...]:
             raise SchedulingError("reorder", place, reason)
     if new == chain:
         return path
-    facts = p.inside(path[: len(path) - len(chain)])
+    facts = p.around(path[: len(path) - len(chain) + 1])
     old_names, new_names = [x.var for x in chain], [x.var for x in new]
     found = accesses(chain[-1].body, p.invoked)
     for a in found:

@@ -84,7 +84,7 @@ def check_reverse_compute_inline(p: Program, block: str, buffer: str | None = No
         raise refuse("it is more than one store")
     if any(i.kind != "S" for i in consumer.iters):
         raise refuse("not all of its iterators are data parallel")
-    if not unconditional(path[:-1]) or not only_domain(consumer, p.inside(path)):
+    if not unconditional(path[:-1]) or not only_domain(consumer, p.around(path)):
         raise refuse("it runs under a condition")
     source = _source(p, flow, block, buffer, refuse)
     load = _only_load(store, source, refuse)

@@ -117,7 +117,7 @@ def check_rolling_buffer(p: Program, buffer: str, axis: int) -> _Plan:
         raise refuse("its elements may not be the same whenever they are computed")
     if any(not isinstance(s, For | Seq | Alloc) for s in path[start:-1]):
         raise refuse(f"block {block.name} runs under a condition or inside a block")
-    if not only_domain(block, p.inside(path)):
+    if not only_domain(block, p.around(path)):
         raise refuse(f"block {block.name} runs under a condition")
     inner = [a for a in inner_accesses(p, path[: start + 1]) if a.buffer is old]
     _check_order(inner, block.name, loop, refuse)

@@ -79,7 +79,7 @@ def shrink_buffer(p: Program, buffer: str, *, outside: str | None = None) -> Pro
     most = tuple(_at_most(extent, facts) for extent in shape)
     small = new.replace(shape=most, strides=compact_strides(most), scope="register")
     own = old.scope in ("register", "scratch")  # other scopes were chosen for what sees them
-    new = small if own and fits_registers(small) else new
+    new = small if own and fits_registers(small) else new.replace(scope="scratch") if own else new
 
     def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i - Index(low) for i, (low, _) in zip(indices, plan.box, strict=True))

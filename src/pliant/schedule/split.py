@@ -77,6 +77,8 @@ def split(
     """
     f = as_int(factor)
     check_split(p, loop, f, tail)
+    if tail_loop not in ("mask", "exact"):
+        raise SchedulingError("split", f"loop {loop}", f"there is no tail loop {tail_loop!r}")
     path = p.loop_path("split", loop)
     target = path[-1]
     assert isinstance(target, For)

@@ -63,7 +63,7 @@ def check_stage_operand(p: Program, block: str, source: str, dtype: str = "") ->
     assert isinstance(target, Block)
     if not is_leaf(target) or not isinstance(target.body, Store):
         raise refuse("it is more than one store")
-    if not only_domain(target, p.inside(path)):
+    if not only_domain(target, p.around(path)):
         raise refuse("it runs under a condition")
     parts = _parts(target.body.value, memory, dtype)
     if len(parts) != 1:

@@ -66,6 +66,9 @@ def check_staging(
         raise refuse(f"the part depends on {', '.join(sorted(free))}")
     if varies((i.extent for i in iters), p):
         raise refuse("how many iterations it has varies")
+    late = [i.var for i in iters if i.kind == "R"]
+    if late and target.init is not None and any(x is part for x in walk(target.init)):
+        raise refuse(f"its start reads the part, before there is an iterator {late[0]}")
     sources = [_memory(x) for x in loads_of(part)]
     at = place_in_front(p, path, sources)
     if at is None:

@@ -149,7 +149,7 @@ def check_sum_apart(p: Program, block: str) -> _Plan:
         raise refuse("it is no sum of integers")
     spatial = {i.var for i in target.iters if i.kind == "S"}
     indices = [str(i.int_) if isinstance(i, Index) else "" for i in place.indices]
-    if not stores_everywhere(target, place.buffer, p.inside(path)) or set(indices) != spatial:
+    if not stores_everywhere(target, place.buffer, p.around(path)) or set(indices) != spatial:
         raise refuse(f"it does not write all of {place.buffer.name} at its iterators")
     parts = tuple(_part(target, sign, found) for sign, found in _expanded(update.values[0]))
     if len(parts) == 1 and not parts[0].fixed:

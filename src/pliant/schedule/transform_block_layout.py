@@ -53,7 +53,7 @@ from pliant.ir.expr import Expr, Index
 from pliant.ir.node import transform
 from pliant.loop.dependence import agreed_loops
 from pliant.loop.lower_init import reduction_loops
-from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, replace_at, subst
+from pliant.loop.rewrite import Names, conjoin, conjuncts, int_names, less, replace_at, subst
 from pliant.loop.stmt import Block, For, Iter, Stmt, for_
 from pliant.schedule.compute_inline import Refuse
 from pliant.schedule.conflicts import conflicting_pairs, describe, reduced_in_order
@@ -97,6 +97,12 @@ class BlockLayout:
         iters = [names.variable(f"{target.name}_v{d}") for d in range(len(self.packed.shape))]
         old, _ = self.packed.back([var(i) for i in iters])
         around, outside = self.packed.back([var(x) for x in loops])
+        if target.init is not None:
+            # An iterator of at most one value is in its domain, or else its loop does not run: a
+            # condition that says so of what is reduced over is none on the start.
+            pairs = zip(target.iters, around, strict=True)
+            reduced = {less(x, i.extent) for i, x in pairs if i.kind == "R"}
+            outside = [c for c in outside if c not in reduced or int_names(c) & set(loops)]
         moved: dict[str, IntLike] = {i.var: x for i, x in zip(target.iters, old, strict=True)}
         for new, x in zip(iters, self.packed.forward, strict=True):  # also what runs once
             moved |= {i.var: var(new) for d, i in enumerate(target.iters) if x is var(f"_{d}")}
@@ -176,7 +182,7 @@ def check_transform_block_layout(p: Program, block: str, index_map: Layout) -> B
             rest = [alone.get(s.var, -1) for s in chain if s.var not in agreed]
             if -1 in rest or rest != sorted(rest):
                 raise refuse(describe(a, b) + " in another order")
-    where = _conditions(target, chain, p.inside(path), refuse)
+    where = _conditions(target, chain, p.around(path), refuse)
     return BlockLayout(path, at, packed, tuple(where))
 
 

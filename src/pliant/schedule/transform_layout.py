@@ -207,7 +207,7 @@ def _producer(p: Program, old: Buffer, packed: Packing, facts: Facts) -> BlockLa
     at = [str(i.int_) if isinstance(i, Index) else "" for i in store.indices]
     if sorted(at) != sorted(names) or any(x.source is old for x in loads_of(store)):
         return None
-    if not stores_everywhere(block, old, p.inside(p.block_path("transform_layout", block.name))):
+    if not stores_everywhere(block, old, p.around(p.block_path("transform_layout", block.name))):
         return None
     moved = {f"_{d}": var(f"_{names.index(v)}") for d, v in enumerate(at)}
     try:
