@@ -17,7 +17,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, overload
 
 from pliant.base.errors import InvalidModelError, ShapeError
@@ -33,6 +32,7 @@ from pliant.loop.source import function_of_source
 from pliant.loop.stmt import Function, Invoke, statements
 from pliant.ops.program import TensorProgram, call_program
 from pliant.opt.use_programs import Choice
+from pliant.schedule.errors import close_names
 from pliant.schedule.primitives import program as scheduled
 from pliant.schedule.program import Program
 from pliant.sym.facts import Facts
@@ -121,7 +121,7 @@ def chosen_programs(
     chosen: dict[str, Choice] = {}
     for name, choice in programs.items():
         if name not in operators:
-            near = ", ".join(get_close_matches(str(name), operators)) or "see docs/operators.md"
+            near = ", ".join(close_names(str(name), operators)) or "see docs/operators.md"
             raise InvalidModelError(f"programs: there is no operator {name!r} ({near})")
         chosen[name] = _choice(name, choice, t, numerics)
     return chosen

@@ -31,7 +31,7 @@ from pliant.ir.tensor import (
     Tensor,
     producers,
 )
-from pliant.loop.reduction import best_of, combine, identity
+from pliant.loop.reduction import best_of, combine, identity, start_of_best
 from pliant.loop.rewrite import Names, copy_of, subst
 from pliant.loop.stmt import (
     Alloc,
@@ -152,9 +152,7 @@ class _Lowering:
         (axis,), (here,) = r.axes, nest.at(r.axes)
         by = best_of(r.combiner, value.dtype)
         targets = BufferRef(best, at), BufferRef(out, at)
-        # Past the last position, so that the first of all wins even when all are -inf.
-        start = by.identity[0], Index(axis.extent)
-        init = seq(*(Store(t.buffer, at, v) for t, v in zip(targets, start, strict=True)))
+        init = start_of_best(by, targets, axis.extent)
         return nest.block(Combine(by, targets, (value, here)), init)
 
     def _scan(self, t: Scan) -> Stmt:

@@ -59,6 +59,14 @@ def reduction_loops(block: Block) -> frozenset[str]:
     return frozenset[str]().union(*(b.names for i, b in pairs if i.kind == "R"))
 
 
+def reduced_loops(path: Sequence[Stmt]) -> frozenset[str]:
+    """The loops of a path that the block at its end reduces over; sizes may stand beside them in
+    its bindings."""
+    block = path[-1]
+    assert isinstance(block, Block)
+    return reduction_loops(block) & {s.var for s in path if isinstance(s, For)}
+
+
 def separate_init(path: Sequence[Stmt], at: int, names: Names) -> Stmt:
     """The root of `path`, which ends in a block, with the block's init done before the statement
     `path[at]`, for all data parallel loops from there on. Raises CannotSeparateError."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.dtypes import DType, boolean, i64
-from pliant.ir.expr import Binary, Const, Expr, Load, Select, Unary, as_expr, const, loads_of
+from pliant.ir.expr import Binary, Const, Expr, Index, Load, Select, Unary, as_expr, const, loads_of
 from pliant.ir.scalar import COMBINER_OPS, identity_value
 from pliant.loop.reducer import Reducer, Values, reducer
 from pliant.loop.stmt import Block, BufferRef, Combine, Flat, Stmt, Store, seq
+from pliant.sym.expr import Int
 
 _COMBINER_OF: Final = {op: combiner for combiner, op in COMBINER_OPS.items()}
 
@@ -42,6 +43,13 @@ def best_of(combiner: str, dtype: DType) -> Reducer:
         return Select(first, b[0], a[0]), Select(first, b[1], a[1])
 
     return reducer(f"{combiner}_{dtype}", (start, as_expr(i64.max)), rule)
+
+
+def start_of_best(by: Reducer, targets: Sequence[BufferRef], extent: Int) -> Stmt:
+    """Before any of the `extent` positions: past the last one, so that the first of all wins even
+    when all are -inf."""
+    start = by.identity[0], Index(extent)
+    return seq(*(Store(t.buffer, t.indices, v) for t, v in zip(targets, start, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ Invoked = Callable[[Invoke], Stmt | frozenset[int] | None]
 def without_names(a: Access) -> Access:
     """The access as one of iterations of a loop around its statement sees it: what has a name there
     is another integer in each."""
+    if not a.named:
+        return a
     pure: dict[str, IntLike] = {}
     data = set[str]()
     for s in a.named:

@@ -18,7 +18,7 @@ from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Expr, Index, Load, Reduce, Select, Var
 from pliant.ir.node import Node, transform, walk
 from pliant.ir.scalar import COMBINER_OPS
-from pliant.loop.reduction import best_of, combine, identity
+from pliant.loop.reduction import best_of, combine, identity, start_of_best
 from pliant.loop.rewrite import Names, conjoin
 from pliant.loop.stmt import (
     Alloc,
@@ -115,9 +115,8 @@ def _filled(memory: Buffer, r: Reduce, names: Names) -> Stmt:
         return sums_first(Store(memory, (), r), names)
     (axis,), by = r.axes, best_of(r.combiner, r.body.dtype)
     best = buffer(names.buffer(f"{memory.name}_best"), (), r.body.dtype, scope="register")
-    # Past the last position, so that the first of all wins even when all are -inf.
-    start = seq(Store(best, (), by.identity[0]), Store(memory, (), Index(axis.extent)))
     targets = BufferRef(best, ()), BufferRef(memory, ())
+    start = start_of_best(by, targets, axis.extent)
     step = sums_first(Combine(by, targets, (r.body, Index(var(axis.var)))), names)
     return Alloc(best, seq(start, For(axis.var, axis.extent, step)))
 

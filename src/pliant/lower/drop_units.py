@@ -19,7 +19,7 @@ from typing import Any
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import classify
 from pliant.lower.stages import Stage, Stages
 
@@ -59,17 +59,13 @@ def _set_results_apart(s: Stages, keep: Collection[str]) -> None:
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute) and moved:
-            body = transform(tensor.body, lambda n: n, moved)
-            tensor = tensor.replace(body=body)
+            tensor = tensor.replace(body=transform(tensor.body, lambda n: n, dict(moved)))
             stage = replace(stage, tensor=tensor)
         free = name in s.results and name not in keep and stage.notes == ()
         if free and isinstance(tensor, Compute) and _is_row_of_units(tensor):
-            inner = s.fresh(f"{name}.row")
-            s.types[inner] = made = Input(inner, tensor.dtype, tensor.shape)
-            stages[inner] = Stage(inner, tensor, stage.op, stage.spans)
-            copy = compute(tensor.shape, lambda *i, x=made: x[i])
-            moved[s.types[name]] = made
-            stage = Stage(name, copy, "copy", stage.spans)
+            row, stage = s.apart(stage, f"{name}.row")
+            stages[row.name] = row
+            moved[s.types[name]] = s.types[row.name]
         stages[name] = stage
     s.stages = stages
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
-from pliant.ir.expr import Index, Load
-from pliant.ir.tensor import Input, compute
+from pliant.ir.tensor import Input
 from pliant.loop.stmt import Function
 from pliant.lower.as_graph import (
     Decisions,
@@ -38,7 +37,7 @@ from pliant.lower.same_order import order_as_read
 from pliant.lower.sampled import turn_sampled
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
-from pliant.lower.stages import Stage, Stages, fission
+from pliant.lower.stages import Stage, Stages, copy_of, fission
 from pliant.lower.vector_products import vector_products
 from pliant.lower.zero_points import read_bytes, sum_zeros_apart
 from pliant.sym.facts import Facts
@@ -184,8 +183,7 @@ def materialise_results(s: Stages) -> None:
             continue
         source = s.types[name]
         copied = s.fresh(f"{name}.result{k}")
-        tensor = compute(source.dims, lambda *i, x=source: Load(x, tuple(Index(a) for a in i)))
-        s.stages[copied] = Stage(copied, tensor, "copy")
+        s.stages[copied] = Stage(copied, copy_of(source), "copy")
         s.types[copied] = Input(copied, source.dtype, source.dims)
         results.append(copied)
     s.results = tuple(results)

@@ -239,8 +239,10 @@ def _range_checks(name: str, known: Dim, where: str, sure: int) -> list[Stmt]:
 def _larger(a: Int, b: Int) -> Int:
     """What is more than `b` where `a`, the greater of both, does not equal it."""
     atom = a.sole_atom
-    others = [x for x in atom.args if x is not b] if isinstance(atom, MaxAtom) else []
-    return others[0] if len(others) == 1 and b in getattr(atom, "args", ()) else a
+    if not isinstance(atom, MaxAtom) or b not in atom.args:
+        return a
+    others = [x for x in atom.args if x is not b]
+    return others[0] if len(others) == 1 else a
 
 
 def _check(cond: Expr, message: str, values: tuple[Expr, ...]) -> Stmt:

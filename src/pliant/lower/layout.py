@@ -17,12 +17,12 @@ from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, Opaque, Tensor, own_nodes
 from pliant.lower.access import classify, is_identity, reads_many
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, copy_of
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 Order = tuple[int, ...]
@@ -40,13 +40,14 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     constants = constant_values(s)
     orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
     readers = readers_of(s)
+    sampled = _sampled(s)
     for name, stage in s.stages.items():  # forwards: convolutions decide, maps follow
         tensor = stage.tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
         wanted = stage.note("layout")
         if wanted is None and not runs_in_rows(name, s, readers, orders):
-            along = sampled_along(tensor, s.facts)
+            along = sampled.get(name)
             wanted = _with_last(tensor, (along,)) if along else own_wish(tensor, orders, constants)
         if wanted is not None:
             orders[name] = wanted
@@ -59,9 +60,8 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
             by = s.stages[reader].tensor
             if reader not in loads:
                 loads[reader] = _first_loads(by)
-            wanted = _reader_wish(loads[reader].get(name), by, orders.get(reader), constants)
-            if isinstance(by, Compute) and (along := sampled_along(by, s.facts)):
-                wanted = _sampled_wish(loads[reader].get(name), along) or wanted
+            load, along = loads[reader].get(name), sampled.get(reader, "")
+            wanted = _reader_wish(load, by, orders.get(reader), constants, along)
             if wanted is not None:
                 orders[name] = wanted
                 break
@@ -75,14 +75,14 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     with its channels first. Such a map reads copies of results, too. Copies of weights are made
     once."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
-    constants = constant_values(s)
+    constants, sampled = constant_values(s), _sampled(s)
     stages: dict[str, Stage] = {}
     copies: dict[tuple[Any, int], str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
         wanted = None
         if isinstance(tensor, Compute):
-            along = sampled_along(tensor, s.facts)
+            along = sampled.get(name)
             wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
@@ -99,8 +99,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 copied = copies.get((source, dim))
                 if copied is None:
                     copied = copies[source, dim] = s.fresh(f"{source.name}.last{dim}")
-                    copy = compute(source.dims, lambda *i, x=source: x[i])
-                    stages[copied] = Stage(copied, copy, "copy", stage.spans)
+                    stages[copied] = Stage(copied, copy_of(source), "copy", stage.spans)
                     s.types[copied] = Input(copied, source.dtype, source.dims)
                     rest = tuple(d for d in range(len(source.dims)) if d != dim)
                     orders[copied] = (*rest, dim)
@@ -174,6 +173,13 @@ def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
         if split is not None and split[0] == 1 and split[1].names <= set(beside):
             return d
     return None
+
+
+def _sampled(s: Stages) -> dict[str, str]:
+    """Along which iterator stages sample, of those that do."""
+    computed = ((n, st.tensor) for n, st in s.stages.items() if isinstance(st.tensor, Compute))
+    found = ((name, sampled_along(tensor, s.facts)) for name, tensor in computed)
+    return {name: along for name, along in found if along}
 
 
 def row_major_values(s: Stages) -> set[str]:
@@ -345,13 +351,15 @@ def _read_by(reader: Tensor, s: Stages) -> int:
 
 
 def _reader_wish(
-    load: Load | None, reader: Tensor, order: Order | None, constants: Set[str]
+    load: Load | None, reader: Tensor, order: Order | None, constants: Set[str], sampled: str
 ) -> Order | None:
     """Dimensions in the order in which the reader runs through what it loads, where row-major
-    would make it jump; with that last along which a sliding window wants its rows."""
+    would make it jump; with that last along which a sliding window, or what samples along an
+    iterator, wants its rows."""
     if load is None or not isinstance(reader, Compute):
         return None
-    dim = _rows_along(load, reader, order, constants)
+    dim = _dim_of(load, sampled) if sampled else None
+    dim = _rows_along(load, reader, order, constants) if dim is None else dim
     if dim is not None:
         return (*(d for d in range(len(load.indices)) if d != dim), dim)
     innermost = _innermost(load, reader, order, constants)
@@ -366,14 +374,6 @@ def _reader_wish(
         at = [place[n] for n in index.int_.names if n in place]
         keys.append((max(at, default=-1), dim))
     return tuple(dim for _, dim in sorted(keys))
-
-
-def _sampled_wish(load: Load | None, along: str) -> Order | None:
-    """What is sampled has its rows last."""
-    dim = None if load is None else _dim_of(load, along)
-    if load is None or dim is None:
-        return None
-    return (*(d for d in range(len(load.indices)) if d != dim), dim)
 
 
 def _rows_along(

@@ -11,7 +11,7 @@ subexpressions), stages that nobody needs are gone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from pliant.ir.tensor import (
     Scan,
     Scatter,
     Tensor,
+    compute,
     producers,
     sources,
 )
@@ -79,6 +80,18 @@ class Stages:
     def fresh(self, wish: str) -> str:
         """A name that nothing has, like `wish`."""
         return fresh_name(wish, self.types)
+
+    def apart(self, stage: Stage, wish: str) -> tuple[Stage, Stage]:
+        """What a stage makes, under a name like `wish`, and a copy of it under the stage's own."""
+        tensor, inner = stage.tensor, self.fresh(wish)
+        self.types[inner] = Input(inner, tensor.dtype, tensor.shape)
+        copy = Stage(stage.name, copy_of(self.types[inner]), "copy", stage.spans)
+        return replace(stage, name=inner), copy
+
+
+def copy_of(source: Input) -> Compute:
+    """The comprehension that copies a value."""
+    return compute(source.dims, lambda *i: source[i])
 
 
 def fission(function: Function, operators: Operators, facts: Facts) -> Stages:

@@ -62,7 +62,7 @@ from typing import Literal
 
 from pliant.ir.expr import Binary, Expr, Index
 from pliant.loop.dependence import agreed_loops
-from pliant.loop.lower_init import reduction_loops
+from pliant.loop.lower_init import reduced_loops
 from pliant.loop.regions import Access, accesses, bindings_of
 from pliant.loop.rewrite import (
     conjoin,
@@ -194,7 +194,7 @@ def check_fuse_reduction_epilogue(
         elif binding.names & apart:
             raise refuse(f"it reads another part in each iteration of {min(binding.names & apart)}")
     loops = [s for s in path[first:-1] if isinstance(s, For)]
-    reduced = _reduced(path)
+    reduced = reduced_loops(path)
     if not _runs_through(p, path, target, reduced, {x.var for x in shared}):
         raise refuse(f"the loops around block {block} do not run through all that it reduces")
     given = bindings_of(target)
@@ -206,17 +206,9 @@ def check_fuse_reduction_epilogue(
     return _Plan(top, spatial, end, places, conditions)
 
 
-def _reduced(path: Sequence[Stmt]) -> frozenset[str]:
-    """The loops that the block at the end of the path reduces over; sizes may stand beside them in
-    its bindings."""
-    block = path[-1]
-    assert isinstance(block, Block)
-    return reduction_loops(block) & {s.var for s in path if isinstance(s, For)}
-
-
 def _outermost(path: Sequence[Stmt], target: Block, refuse: Refuse) -> int:
     """Where in the path the outermost loop is that the block reduces over."""
-    reduced = _reduced(path)
+    reduced = reduced_loops(path)
     first = next((k for k, s in enumerate(path) if isinstance(s, For) and s.var in reduced), None)
     if first is None:
         raise refuse(f"block {target.name} reduces over no loop")
@@ -289,7 +281,7 @@ def _places(
     conditions that it be in its domain."""
     iters, target = {i.var: i.extent for i in end.iters}, path[-1]
     assert isinstance(target, Block)
-    given, reduced, facts = bindings_of(target), _reduced(path), p.around(path)
+    given, reduced, facts = bindings_of(target), reduced_loops(path), p.around(path)
     spatial = [c for c in conjuncts(target.where) if int_names(subst(c, given)).isdisjoint(reduced)]
     whole = target.replace(where=conjoin(spatial))
     places: dict[str, Int] = {}

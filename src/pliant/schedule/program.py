@@ -321,7 +321,7 @@ def primitive(
         check_arguments(fn, values, given)
         check_divisions(fn, values, given, p.function.body, p.facts)
         result = fn(p, *values, **given)
-        place = ", ".join(str(a) for a in values if isinstance(a, str))
+        place = place_of(values)
         fault = thread_fault(result.function)
         if fault is not None:
             raise SchedulingError(fn.__name__, place, f"then {fault[1]}")

@@ -53,7 +53,7 @@ from dataclasses import dataclass
 
 from pliant.ir.expr import Expr, Index, Load, Select, loads_of
 from pliant.loop.dependence import agreed_loops
-from pliant.loop.lower_init import reduction_loops
+from pliant.loop.lower_init import reduced_loops
 from pliant.loop.reduction import Update, as_update
 from pliant.loop.regions import accesses, bindings_of
 from pliant.loop.rewrite import (
@@ -155,7 +155,7 @@ def check_rfactor(p: Program, loop: str) -> _Plan:
         raise refuse(f"block {block.name} is no update by a known combiner or reducer")
     if strict_order(p) and update.rounds:
         raise refuse("the numerics are strict: the order of the reduction must be kept")
-    reduced = reduction_loops(block) & {s.var for s in path if isinstance(s, For)}
+    reduced = reduced_loops(path)
     for it, binding in zip(block.iters, block.bindings, strict=True):
         if it.kind == "O" or (it.kind == "S" and binding.names & reduced):
             raise refuse(f"iterator {it.var} of block {block.name} is not reduced over it")

@@ -25,8 +25,9 @@ _TRACING: Final = threading.RLock()
 def import_request(request: Request, operators: Operators) -> ImportedModel:
     """Export and import a torch module or a function, or import an ExportedProgram."""
     given = request.model
-    if callable(given) and type(given).__module__.partition(".")[0] != "torch":
-        given = given if isinstance(given, torch.nn.Module) else as_module(given, len(request.args))
+    of_torch = type(given).__module__.partition(".")[0] == "torch"
+    if callable(given) and not of_torch and not isinstance(given, torch.nn.Module):
+        given = as_module(given, len(request.args))
     with _TRACING:
         model = import_torch(
             given, request.args, request.kwargs, operators=operators,

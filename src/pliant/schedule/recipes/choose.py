@@ -7,6 +7,7 @@ import warnings
 from pliant.base.settings import settings
 from pliant.ir.expr import Axis
 from pliant.ir.tensor import Compute, Scan
+from pliant.lower.access import classify
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
@@ -17,8 +18,8 @@ from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from pliant.schedule.recipes.patches import patches_recipe
 from pliant.schedule.recipes.reduction import reduction_recipe
 from pliant.schedule.recipes.row import row_recipe
-from pliant.schedule.recipes.scan import is_scan, scan_recipe
-from pliant.schedule.recipes.scatter import is_scatter, scatter_recipe
+from pliant.schedule.recipes.scan import scan_recipe
+from pliant.schedule.recipes.scatter import scatter_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 
@@ -52,8 +53,9 @@ def recipe_name(spec: Spec, lanes: int) -> str:
         return "serial"  # nothing to do but to start reductions of nothing
     if spec.kind == "reduction" and is_windowed(spec, lanes):
         return "windowed"
-    if spec.kind == "serial":
-        return "scan" if is_scan(spec) else "scatter" if is_scatter(spec) else "serial"
+    if spec.kind == "serial" and len(spec.members) == 1:
+        kind = classify(spec.members[0][1])
+        return kind if kind in ("scan", "scatter") else "serial"
     return spec.kind
 
 

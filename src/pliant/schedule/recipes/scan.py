@@ -25,11 +25,6 @@ SIDE: Final = 8  # rows, each with its sum in a register
 COLUMNS: Final = 4  # vectors of a block: a cache line each, in as many streams
 
 
-def is_scan(spec: Spec) -> bool:
-    """Whether a kernel is one running reduction."""
-    return len(spec.members) == 1 and isinstance(spec.members[0][1], Scan)
-
-
 def scan_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a running reduction."""
     ((name, tensor),) = spec.members

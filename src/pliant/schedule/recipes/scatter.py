@@ -25,11 +25,6 @@ from pliant.sym.expr import as_int
 PART: Final = 256  # columns, for which a thread goes through all places
 
 
-def is_scatter(spec: Spec) -> bool:
-    """Whether a kernel is one scatter."""
-    return len(spec.members) == 1 and isinstance(spec.members[0][1], Scatter)
-
-
 def scatter_recipe(spec: Spec, lanes: int) -> Program:
     """A schedule for a scatter."""
     p = start(spec)

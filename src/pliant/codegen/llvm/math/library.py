@@ -79,14 +79,13 @@ def math_function(
     processors with these features. The bits of its results do not depend on them, but the last
     ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
     was rounded by a subtraction, `erf_to_round` erf for what becomes bf16."""
-    unary, both = (_UNARY | _LESS_EXACT).get(name), (_BINARY | _EXACT).get(name)
-    if not unary and not both:
+    unary = (_UNARY | _LESS_EXACT).get(name)
+    definition: Callable[..., Value] | None = unary or (_BINARY | _EXACT).get(name)
+    if definition is None:
         known = ", ".join(MATH_FUNCTIONS)
         raise UnsupportedError(f"no elementary function {name!r}; known: {known}")
     symbol = f"pl_{name}_{dtype}" + (f"x{lanes}" if lanes > 1 else "")
     b = Builder(symbol, dtype, lanes, 1 if unary else 2, features)
-    definition = unary or both
-    assert definition is not None
     result = definition(b, *b.params)
     requires = tuple(_cold(function, dtype, lanes) for function in dict.fromkeys(b.requires))
     return MathFunction(symbol, b.define(result), tuple(b.declares), requires)
