@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -73,9 +74,11 @@ from pliant.written import Choose, check_calls, chosen_programs, program_graph
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
-# Kernels from which processes for LLVM save more than they cost, which is a fifth of a second each
-# to begin; and how many have enough to do while one schedules.
+# Kernels from which processes for LLVM save more than they cost, which is a third of a second each
+# to begin; calls from which there will be as many kernels, unless the cache has them; and how many
+# processes have enough to do while one schedules.
 WORTH_PROCESSES: Final = 5
+WORTH_PROCESSES_AHEAD: Final = 40
 MOST_PROCESSES: Final = 3
 
 
@@ -267,14 +270,17 @@ def compile_imported(
     watch.begin(imported.weights)
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)
-    split = lower_function(
-        imported.function, operators, mk.columns, constant_extents=constant_extents,
-        factors=target_factors(t, numerics), numerics=numerics, narrow=narrow, watch=watch,
-    )  # fmt: skip
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
-    parts = [p for p in (split.prepare, split.main) if p is not None]
-    watch.programs(parts, t, numerics)
-    back.make(parts)
+    with closing(Beside()) as beside:
+        if len(imported.function.bindings) >= WORTH_PROCESSES_AHEAD:
+            beside.start(_processes())
+        split = lower_function(
+            imported.function, operators, mk.columns, constant_extents=constant_extents,
+            factors=target_factors(t, numerics), numerics=numerics, narrow=narrow, watch=watch,
+        )  # fmt: skip
+        parts = [p for p in (split.prepare, split.main) if p is not None]
+        watch.programs(parts, t, numerics)
+        back.make(parts, beside)
     weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
     if split.prepare is not None:
         report("prepare weights", 0, 1)
@@ -310,7 +316,7 @@ class _Backend:
     objects: dict[str, Built] = field(default_factory=dict)
     sites: dict[Site, None] = field(default_factory=dict)
 
-    def make(self, parts: Sequence[Lowered]) -> None:
+    def make(self, parts: Sequence[Lowered], beside: Beside) -> None:
         """All that the parts need, of which other processes make some."""
         specs = {symbol: spec for p in parts for symbol, spec in p.kernels.items()}
         for symbol in specs:
@@ -318,28 +324,26 @@ class _Backend:
         missing = [symbol for symbol in specs if symbol not in self.objects]
         # The longest first: nobody is left with it when the others are done.
         missing.sort(key=lambda symbol: _nodes(specs[symbol]), reverse=True)
-        wanted = min(default_threads() - 1, MOST_PROCESSES)
-        beside = Beside(wanted if len(missing) >= WORTH_PROCESSES else 0)
-        try:
-            begun = {p.host.name: beside.make(host_source(p.host), self.t) for p in parts}
-            called = {name for built in self.objects.values() for name in built.calls}
-            for done, symbol in enumerate(missing):
-                self.report("kernels", done, len(missing))
-                self.watch.stage = f"kernel {symbol}"
-                if beside.waiting:
-                    begun[symbol] = self._begin(symbol, (symbol, specs[symbol]), beside)
-                else:
-                    source = spec_source(symbol, specs[symbol], self.t)
-                    called |= set(source.calls)
-                    begun[symbol] = self._begin(symbol, source, beside)
-            self._micro_kernels(called, begun, beside)
-            beside.help()
-            self._finish(begun)
-            called = {name for built in self.objects.values() for name in built.calls}
-            self._micro_kernels(called, begun, beside)
-            self._finish(begun)
-        finally:
-            beside.close()
+        if len(missing) >= WORTH_PROCESSES:
+            beside.start(_processes())
+        begun = dict[str, Future[Built]]()
+        called = {name for built in self.objects.values() for name in built.calls}
+        for done, symbol in enumerate(missing):
+            self.report("kernels", done, len(missing))
+            self.watch.stage = f"kernel {symbol}"
+            if beside.waiting:
+                begun[symbol] = self._begin(symbol, (symbol, specs[symbol]), beside)
+            else:
+                source = spec_source(symbol, specs[symbol], self.t)
+                called |= set(source.calls)
+                begun[symbol] = self._begin(symbol, source, beside)
+        begun |= {p.host.name: beside.make(host_source(p.host), self.t) for p in parts}
+        self._micro_kernels(called, begun, beside)
+        beside.help()
+        self._finish(begun)
+        called = {name for built in self.objects.values() for name in built.calls}
+        self._micro_kernels(called, begun, beside)
+        self._finish(begun)
         for name in (*specs, *(p.host.name for p in parts)):
             self.sites |= dict.fromkeys(self.objects[name].sites)
 
@@ -395,6 +399,10 @@ class _Backend:
         """A host function's object, after those that it needs."""
         called = dict.fromkeys(name for k in part.kernels for name in self.objects[k].calls)
         return [self.objects[n].object for n in (*called, *part.kernels, part.host.name)]
+
+
+def _processes() -> int:
+    return min(default_threads() - 1, MOST_PROCESSES)
 
 
 def _nodes(spec: Spec) -> int:

@@ -222,18 +222,19 @@ def _compiled() -> pliant.Compiled:
     return pliant.compile(parser.parse_model(MANY).SerializeToString())
 
 
-def test_models_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ahead", ["WORTH_PROCESSES", "WORTH_PROCESSES_AHEAD"])
+def test_models_are_the_same(monkeypatch: pytest.MonkeyPatch, ahead: str) -> None:
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
     monkeypatch.setenv("PLIANT_NUM_THREADS", "3")
     used: list[int] = []
-    begin = Beside.__init__
+    close = Beside.close
 
-    def noted(self: Beside, count: int) -> None:
-        begin(self, count)
+    def noted(self: Beside) -> None:
         used.append(len(self._processes))
+        close(self)
 
-    monkeypatch.setattr(beside.Beside, "__init__", noted)
-    monkeypatch.setattr(pipeline, "WORTH_PROCESSES", 2)
+    monkeypatch.setattr(beside.Beside, "close", noted)
+    monkeypatch.setattr(pipeline, ahead, 2)
     ours = _compiled()
     monkeypatch.setenv("PLIANT_NUM_THREADS", "1")
     alone = _compiled()

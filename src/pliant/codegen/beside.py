@@ -56,6 +56,8 @@ def serve() -> None:
         os.dup2(2, 1)  # whatever prints does not print into the replies
         replies.write(READY)
         replies.flush()
+        from pliant.codegen.build import spec_source  # noqa: F401  while nothing is asked for yet
+
         while True:
             try:
                 request = pickle.load(requests)
@@ -171,16 +173,24 @@ class Beside:
     Kernels are scheduled by processes and by the thread that asks for them, not by others of this
     process, which would only take the interpreter's lock from one another."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int = 0) -> None:
         self._processes: list[_Process] = []
         self._free = SimpleQueue[_Process | None]()  # None: one that did not begin
         self._ready: list[_Process] = []
-        self._threads = ThreadPoolExecutor(max(count, 1), "pliant-beside")
+        self._threads: ThreadPoolExecutor | None = None
         self._tasks = deque[_Task]()
         self._asked: list[Future[Built]] = []
-        command = [sys.executable, "-c", PROGRAM, *sys.path]
+        self.start(count)
+
+    def start(self, count: int) -> None:
+        """So many processes, unless there are some already. It takes as long to import what they
+        need as to lower a model: who knows that there will be something to do begins early."""
+        if self._threads is not None or count == 0:
+            return
         if not sys.executable or getattr(sys, "frozen", False):
-            count = 0  # an application with Python inside; it would be another of it
+            return  # an application with Python inside; it would be another of it
+        self._threads = ThreadPoolExecutor(count, "pliant-beside")
+        command = [sys.executable, "-c", PROGRAM, *sys.path]
         with contextlib.suppress(OSError):
             for _ in range(count):
                 self._processes.append(_Process(command))
@@ -201,7 +211,7 @@ class Beside:
         if self._processes:
             with contextlib.suppress(RecursionError, TypeError, AttributeError, PicklingError):
                 task = replace(task, request=pickle.dumps((what, t)))
-        if task.request:
+        if task.request and self._threads is not None:
             self._asked.append(task.made)
             self._tasks.append(task)
             self._threads.submit(self._next)
@@ -237,6 +247,7 @@ class Beside:
                 self._tasks.pop().made.cancel()
         for process in self._processes:
             process.kill()
-        self._threads.shutdown(cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
             process.close()

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -145,6 +146,12 @@ def row_major(source: Any) -> Sequence[Int]:
         steps.append(step)
         step = step * extent
     return tuple(reversed(steps))
+
+
+@lru_cache(256)
+def _formal_step(load: Load, name: str) -> Int | None:
+    """`step_along` of an intrinsic's operand: there are few."""
+    return step_along(load, name, row_major(load.source), Facts())
 
 
 def step_along(load: Load, name: str, strides: Sequence[Int], facts: Facts) -> Int | None:
@@ -442,8 +449,7 @@ class _Matcher:
         runs, scattered = set[str](), 0
         for o in operands:
             for name in groups:
-                formal = step_along(o.formal, name, row_major(o.formal.source), Facts())
-                if not o.moves or formal != 1:
+                if not o.moves or _formal_step(o.formal, name) != 1:
                     continue
                 if o.bare and groups[name] and self.contiguous(o, groups[name][-1]):
                     runs.add(name)

@@ -87,7 +87,7 @@ class NodeMeta(type):
 class Node(metaclass=NodeMeta):
     """Base of all nodes. Fields are nodes, tuples (of nodes), strings, numbers, types or None."""
 
-    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__", "_below")
+    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__", "_below", "_own")
     _fields: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
@@ -188,10 +188,12 @@ def transform(root: Node, fn: Callable[[Any], Any], memo: dict[Node, Any] | None
         if node in done:
             stack.pop()
             continue
-        waiting = [c for c in node.children() if c not in done]
+        below = node.children()
+        waiting = [c for c in below if c not in done]
         if waiting:
             stack.extend(reversed(waiting))
             continue
         stack.pop()
-        done[node] = fn(node.map_children(done.__getitem__))
+        same = all(done[c] is c for c in below)
+        done[node] = fn(node if same else node.map_children(done.__getitem__))
     return done[root]

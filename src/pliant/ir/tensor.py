@@ -17,6 +17,7 @@ An access is in bounds by construction, or under a `Select` whose condition says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from pliant.base.dtypes import DType, boolean, i64
@@ -369,12 +370,23 @@ def sources(tensor: Tensor) -> Iterator[Tensor]:
 
 def own_nodes(root: Node) -> Iterator[Node]:
     """The nodes of a body without descending into the tensors that it loads from."""
+    try:
+        below: tuple[Node, ...] = root._own  # type: ignore[attr-defined]
+    except AttributeError:  # each body is asked for them many times
+        below = tuple(_own_below(root))
+        object.__setattr__(root, "_own", below)
+    return chain((root,), below)
+
+
+def _own_below(root: Node) -> Iterator[Node]:
+    """All but the root, which would keep itself alive."""
     seen: set[Node] = {root}
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
-        yield node
-        children = node.indices if isinstance(node, Load) else tuple(node.children())
+        if node is not root:
+            yield node
+        children = node.indices if isinstance(node, Load) else node.children()
         for child in reversed(children):
             if child not in seen:
                 seen.add(child)

@@ -56,18 +56,27 @@ def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], An
 
     def visit(node: Any) -> Any:
         match node:
-            case Index():
-                return Index(node.int_.subs(sizes))
+            case Index(at):
+                new = at.subs(sizes)
+                return node if new is at else Index(new)
             case For() | Iter() | Axis():
-                return node.replace(extent=node.extent.subs(sizes))
+                new = node.extent.subs(sizes)
+                return node if new is node.extent else node.replace(extent=new)
             case Block():
-                return node.replace(bindings=tuple(b.subs(sizes) for b in node.bindings))
+                bindings = changed(node.bindings)
+                return node if bindings is node.bindings else node.replace(bindings=bindings)
             case Buffer():
-                return node.replace(
-                    shape=tuple(d.subs(sizes) for d in node.shape),
-                    strides=tuple(d.subs(sizes) for d in node.strides),
-                )
+                shape, strides = changed(node.shape), changed(node.strides)
+                if shape is node.shape and strides is node.strides:
+                    return node
+                return node.replace(shape=shape, strides=strides)
         return other(node)
+
+    def changed(ints: tuple[Int, ...]) -> tuple[Int, ...]:
+        """The same tuple where nothing is replaced, which is most often."""
+        if all(x.names.isdisjoint(sizes) for x in ints):
+            return ints
+        return tuple([x.subs(sizes) for x in ints])
 
     return transform(root, visit)  # type: ignore[no-any-return]
 
