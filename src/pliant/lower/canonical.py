@@ -17,6 +17,7 @@ from typing import Any, Final
 from pliant.base.dtypes import bf16
 from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce, index_names
 from pliant.ir.few_channels import filters_of
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -134,7 +135,10 @@ def outline(
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
     packed = {plan.packed for plan in own.values()}
-    alone = any(isinstance(m.tensor, Compute) and filters_of(m.tensor) for m in group.members)
+    alone = any(
+        isinstance(m.tensor, Compute) and (filters_of(m.tensor) or narrow_groups(m.tensor))
+        for m in group.members
+    )
     patches = group.kind == "patches"
     constant = constant_extents or alone or patches
     sizes = _Sizes(facts, constant, extents_to_keep(group), derived=patches)

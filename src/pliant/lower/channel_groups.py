@@ -22,6 +22,7 @@ from math import prod
 from pliant.base.dtypes import f32, i8, i32, u8
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.contraction import F32, Factors
 from pliant.lower.panel_width import sharing
@@ -55,7 +56,7 @@ def channel_groups(tensor: Compute, columns: int, kinds: Sequence[Factors]) -> C
     """The groups of a product, for panels that are usually of `columns`, of factors of these
     `kinds`; None where there are none."""
     body = tensor.body
-    if not isinstance(body, Reduce) or body.combiner != "sum":
+    if not isinstance(body, Reduce) or body.combiner != "sum" or narrow_groups(tensor):
         return None
     if not (isinstance(body.body, Binary) and body.body.op == "mul"):
         return None

@@ -18,6 +18,7 @@ from pliant.ir.einsum import Einsum, einsum_of, split_guard
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
 from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import IteratorMap, Strides, match_iterators, row_major
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.tensor import Compute, compute, placeholder, reduce, sources
 from pliant.lower.conditions import conjuncts
 from pliant.sym.expr import Int, as_int, maximum, minimum, var
@@ -102,8 +103,9 @@ def is_contraction(tensor: Compute) -> bool:
 def contraction(tensor: Compute, constants: Set[str] = frozenset()) -> Contraction | None:
     """`tensor` as a contraction, or None; all axes that can be are in m and n, which is for who
     asks what depends on what. Which operand is packed depends on which values are `constants`.
-    A convolution of few channels is none (`ir.few_channels`)."""
-    if not tensor.reduce_axes or filters_of(tensor):
+    A convolution of few channels is none (`ir.few_channels`), nor one in narrow groups of them
+    (`ir.narrow_groups`)."""
+    if not tensor.reduce_axes or filters_of(tensor) or narrow_groups(tensor):
         return None
     return _whole(tensor, frozenset(s.name for s in sources(tensor) if s.name in constants))
 

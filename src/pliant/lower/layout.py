@@ -16,6 +16,7 @@ from typing import Any, Final
 from pliant.ir.expr import Expr, Index, Load
 from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import likely_value
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, own_nodes
 from pliant.lower.access import classify, is_identity, reads_many
@@ -92,7 +93,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in fixed):
                     continue
-                dim = _dim_of(load, *wanted)
+                dim = _dim_along(load, tensor, *wanted)
                 if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
                     continue
                 source = load.source
@@ -173,6 +174,14 @@ def _dim_of(load: Load, name: str, beside: tuple[str, ...] = ()) -> int | None:
         if split is not None and split[0] == 1 and split[1].names <= set(beside):
             return d
     return None
+
+
+def _dim_along(load: Load, reader: Compute, name: str, beside: tuple[str, ...] = ()) -> int | None:
+    """The same, or that of the channels of which an iterator over outputs reads its group's."""
+    dim, groups = _dim_of(load, name, beside), narrow_groups(reader)
+    if dim is None and groups is not None and groups.outer == name:
+        return _dim_of(load, groups.inner, (name,))
+    return dim
 
 
 def _sampled(s: Stages) -> dict[str, str]:
@@ -382,7 +391,7 @@ def _rows_along(
     """The dimension of a contraction's operand, but not its last, along which its rows should lie,
     or what windows reduce, whose order says along which dimension; None for what is neither."""
     if order is not None and classify(reader) == "reduction" and _windowed(reader):
-        dim = _dim_of(load, reader.axes[order[-1]].var)
+        dim = _dim_along(load, reader, reader.axes[order[-1]].var)
         return None if dim == len(load.indices) - 1 else dim
     c = _placed(reader, order, constants)
     if c is None or c.a.source is not load.source:

@@ -24,6 +24,7 @@ from pliant.graph.operator import Operators
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Const, Expr, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.ir.windows import area, is_small
@@ -68,6 +69,8 @@ class Bf16Products(Narrowing):
         window = area(tensor)
         if filters_of(tensor) and window.value <= SMALL:
             return f"a window of {window} elements on few channels takes longer to copy as pairs"
+        if narrow_groups(tensor):
+            return "a window over narrow groups of channels takes longer as a product of pairs"
         if not any(self.is_constant(load) for load in loads):
             times = _multiplications(tensor, loads)
             if times < FEW:

@@ -2,7 +2,8 @@
 
 Along the vectorized loop an access is uniform, contiguous, contiguous but for a few that nobody
 wants, or a gather/scatter, told from the coefficient of the loop variable in the element's offset;
-or it is of a few pieces (`pieces`), or lies backwards, or nearly always in one run (`runs`).
+or it is of a few pieces (`pieces`), or within one vector (`shuffled`), or lies backwards, or nearly
+always in one run (`runs`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import exprs, ints, past, pieces, runs
+from pliant.codegen.llvm.shuffled import Within, within_vector
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import walk
@@ -43,6 +45,10 @@ def load(e: Emitter, x: Load) -> Val:
     if strided is not None:
         first, step = strided
         return _load_strided(e, buffer, _address(e, place.pointer, first, buffer.dtype), step)
+    found = within_vector(e, buffer, x.indices)
+    if found is not None:
+        offset, _ = offset_of(e, buffer, found[0])
+        return _shuffled(e, buffer, _address(e, place.pointer, offset, buffer.dtype), found[1])
     in_pieces = _in_pieces(e, x, place.pointer)
     if in_pieces is not None:
         return in_pieces
@@ -72,9 +78,12 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             and e.place(buffer).lanes == 1
             and all(isinstance(i, Index) for i in indices)
         ):
+            found = within_vector(e, buffer, indices)
+            if found is not None:
+                indices = found[0]
             offset = e.resolve(_affine(buffer, indices))
             step, start = offset.linear(e.lane_var) or (None, offset)
-            if step is None or step not in (0, 1) or (step == 0 and e.mask is not None):
+            if found is None and (step not in (0, 1) or (step == 0 and e.mask is not None)):
                 return None
             among = sum(c for c, factors in start.terms() if not factors) % (BESIDE * e.lanes)
             first = ints.emit_uniform(e, start - among)
@@ -82,6 +91,8 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             other = _vectors_of(e, b)
             chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {other}")
             chosen = _address(e, chosen, str(among), buffer.dtype)
+            if found is not None:
+                return _shuffled(e, buffer, chosen, found[1])
             if step == 0:
                 return _read(e, chosen, buffer, 1, None)
             return _read(e, chosen, buffer, e.lanes, e.mask)
@@ -356,6 +367,17 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
         if possible:
             way = _if_apart(e, apart, step * (e.lanes - 1), run, way, memory_type(dtype))
     return _from_memory(e, way(), dtype, e.lanes)
+
+
+def _shuffled(e: Emitter, buffer: Buffer | Flat, address: str, found: Within) -> Val:
+    """The lanes of a vector that is loaded whole."""
+    kind = vector_type(memory_type(buffer.dtype), found.size)
+    whole = _read_memory(e, address, buffer, found.size, None)
+    places = ", ".join(f"i32 {k}" for k in found.lanes)
+    text = e.text.assign(
+        f"shufflevector {kind} {whole}, {kind} poison, <{e.lanes} x i32> <{places}>"
+    )
+    return _from_memory(e, text, buffer.dtype, e.lanes)
 
 
 def _if_apart(

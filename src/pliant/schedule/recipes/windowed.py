@@ -18,7 +18,8 @@ are run through; where both operands are bf16 and an instruction adds their prod
 at a time (`codegen.llvm.pairs`), and what slides along the tile is innermost: more of the image
 would have to stay in registers else. A tile at the end makes sums that are not stored, or, where
 what they read would not be there, those that are, one after another. For convolutions of one or few
-channels: where neighbours share no second operand (pools), `reduction` is as fast.
+channels, and of narrow groups of them, which are unrolled, too (`ir.narrow_groups`): where
+neighbours share no second operand (pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Final
 from pliant.ir.bf16 import factors_in_bf16
 from pliant.ir.expr import Axis, Index, Reduce, index_names, loads_of
 from pliant.ir.few_channels import filters_of
+from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.tensor import Compute
 from pliant.ir.windows import is_small
 from pliant.loop.regions import accesses
@@ -65,7 +67,8 @@ def is_windowed(spec: Spec, lanes: int) -> bool:
     operands = [[index_names(i) for i in x.indices] for x in loads_of(tensor.body)]
     window = {a.var for a in tensor.reduce_axes}
     apart = not any(inner.var in names and names & window for o in operands for names in o)
-    if filters_of(tensor) == inner.var:
+    groups = narrow_groups(tensor)
+    if filters_of(tensor) == inner.var or (groups is not None and groups.outer == inner.var):
         return True
     if apart and inner.extent.is_const and inner.extent.value < lanes:
         return False
@@ -143,11 +146,16 @@ def _scheduled(
     work = work * columns * extent
     few = extent.value if extent.is_const and extent.value < lanes * WIDE else 0
     registers = 1 if height > 1 or 0 < few <= lanes else WIDE
+    block = few if lanes < few and height == 1 else registers * lanes
+    if not few and _members(spec, tensor) is not None:
+        while extent.value % block:  # a vector that reads whole ones has no rest
+            block //= 2
+        registers = max(block // lanes, 1)
     usual = min(SHARED, sums // WIDE) if filters_of(tensor) else TILE
     p = p.split(tiled, _width(columns, usual, usual * WIDE // (registers * height)))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
-    p = p.split(inner, few if lanes < few and height == 1 else registers * lanes)
+    p = p.split(inner, block)
     blocks, lane = p.made
     tile = [row, lane]
     if height > 1:
@@ -185,6 +193,8 @@ def _scheduled(
         if slid.extent.value > STEP:
             p = _in_steps(p, part)
         p = _in_registers(p, part, len(tile), lanes)
+        if (members := _members(spec, tensor)) is not None:
+            p = _each_member(p, part, tensor.reduce_axes.index(members))
     return p.parallel(outer[0], grain=grain(work))
 
 
@@ -205,7 +215,10 @@ def _tile_of_sums(p: Program, spec: Spec, inside: str) -> Program:
     window, tile = list(names[-count:]), names[:-count]
     slid = _slid(spec, tensor)
     assert slid is not None
-    window.append(window.pop(tensor.reduce_axes.index(slid)))
+    members = _members(spec, tensor)
+    inside_out = [slid] if members is None or spec.numerics == "strict" else [members, slid]
+    for loop in [window[tensor.reduce_axes.index(axis)] for axis in inside_out]:
+        window.append(window.pop(window.index(loop)))
     bound = p.block(anchor).bindings
     ordered = [x for d in spec.order for x in tile if x in bound[d].names]
     p = p.reorder(*window, *ordered)
@@ -309,6 +322,24 @@ def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
         p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
+    return p
+
+
+def _members(spec: Spec, tensor: Compute) -> Axis | None:
+    """The axis of a group's channels, if vectors are of outputs in narrow groups."""
+    groups = narrow_groups(tensor)
+    if groups is None or groups.outer != tensor.axes[spec.order[-1]].var:
+        return None
+    return next(a for a in tensor.reduce_axes if a.var == groups.inner)
+
+
+def _each_member(p: Program, tiles: str, axis: int) -> Program:
+    """A group's channels, unrolled: which of them is constant in a shuffle. `axis`: which of the
+    window's loops they are."""
+    for update in (b for b in _blocks(p, tiles) if _is_sum(p, b)):
+        (members,) = [b for i, b in _iters(p, update) if i.kind == "R"][axis].names
+        if members in p.loops(update) and p.loop(members).kind == "serial":
+            p = p.unroll(members)
     return p
 
 
