@@ -42,6 +42,28 @@ def test_dims_are_named_by_the_user() -> None:
     assert known["in_"].max == 9
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ({0: "n"}, {0: "n", 1: "m"}), (({0: "n"}, ("n", "m")),), (None, {0: "n", 1: "m"}),
+        (["n", None], {1: "m"}), {"args": ({0: "n"}, {0: "n", 1: "m"})}, ((None, {1: "m"}),),
+        {"args_1": {1: "m"}},
+    ],
+)  # fmt: skip
+def test_dims_of_arguments_without_names(shapes: Any) -> None:
+    """One by one, or all of them in one entry, as torch has it."""
+    both = Apply(lambda x, y: (x, y))
+    model = imported(both, (floats(4, 3), floats(4, 5)), dynamic_shapes=shapes)
+    assert shapes_of(model)[1].endswith(", m]")
+
+
+def test_dims_of_arguments_without_names_are_a_tuple() -> None:
+    text = "dynamic_shapes of *args is a tuple with an entry for each of these arguments, not {0: "
+    with pytest.raises(InvalidModelError) as caught:
+        imported(Apply(torch.neg), (floats(4, 3),), dynamic_shapes={"args": {0: "n"}})
+    assert str(caught.value).startswith(text)
+
+
 def test_names_that_meet_become_equalities() -> None:
     shapes = {"x": {0: "a"}, "y": {0: "b"}}
     model = imported(Two(), (floats(3, 4), floats(3, 4)), dynamic_shapes=shapes)
