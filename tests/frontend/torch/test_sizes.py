@@ -52,6 +52,18 @@ CASES: dict[str, Any] = {
     "mean of columns": lambda x: F.avg_pool2d(x[None, None], (2, x.shape[1])),
     "mean of a row": lambda x: F.avg_pool1d(x[None], x.shape[1]),
     "maximum of an image": lambda x: F.max_pool2d(x[None, None], (x.shape[0], x.shape[1])),
+    "means of parts": lambda x: (
+        F.adaptive_avg_pool1d(x[None], x.shape[0]),
+        F.interpolate(x[None], scale_factor=1.5, mode="area"),
+        F.interpolate(x[None], size=x.shape[0] + 2, mode="area"),
+    ),
+    "maxima of parts": lambda x: (
+        F.adaptive_max_pool2d(x[None, None], (None, 3)),
+        F.adaptive_max_pool2d(x[None], (2, None)),
+        F.adaptive_max_pool2d(x[None], x.shape),
+        F.adaptive_max_pool3d(x[None, None, None], (None, 2, x.shape[1])),
+        F.adaptive_max_pool1d(x, x.shape[1]),
+    ),
     "linspace": lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x,
     "logspace": lambda x: torch.logspace(0, 1, x.shape[1]),
     "classes": lambda x: F.one_hot(torch.arange(x.shape[0]), x.shape[1]),
