@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,33 @@ def test_dims_are_named_by_the_user() -> None:
     assert known["n"].min == 1
     assert known["n"].max == 64
     assert known["in_"].max == 9
+
+
+class Levels(nn.Module):
+    """Images by number, as detectors have them."""
+
+    def forward(self, levels: dict[Any, torch.Tensor]) -> Any:
+        by_number = OrderedDict((k, v * 2) for k, v in levels.items())
+        return {3: by_number, True: levels[8] + 1, None: levels["top"], 0.5: 7}
+
+
+def test_dicts_by_numbers(tmp_path: Path) -> None:
+    def levels(n: int) -> dict[Any, torch.Tensor]:
+        return {4: floats(n, 2), 8: floats(n), "top": floats(3)}
+
+    shapes = {"levels": {4: {0: "n"}, 8: {0: "n"}, "top": None}}
+    f = pliant.compile(Levels(), (levels(4),), dynamic_shapes=shapes)
+    f.save(tmp_path / "levels.so")
+    for g in (f, pliant.load(tmp_path / "levels.so")):
+        for n in (1, 5):
+            assert_same(g(levels(n)), Levels()(levels(n)))
+    with pytest.raises(ShapeError, match=r"the dict lacks \[8\]; expected \[4, 8, 'top'\]"):
+        f({k: v for k, v in levels(4).items() if k != 8})
+
+
+def test_a_key_that_no_file_can_hold() -> None:
+    with pytest.raises(UnsupportedError, match=r"a dict with the key \(1, 2\): keys are strings"):
+        pliant.compile(Apply(lambda x: {(1, 2): x}), (floats(2),))
 
 
 @pytest.mark.parametrize(
