@@ -42,6 +42,13 @@ def _even(x: Image) -> Image:
     return x.reshape(rows // 2, 2, columns // 2, 2).transpose(1, 2)[: int(x.shape[0] * 0.5)]
 
 
+def _put(x: Image, at: int) -> Image:
+    y = x.clone()
+    y[:, at:] *= 2
+    y[:, :at] += 1
+    return y
+
+
 CASES: dict[str, Any] = {
     "even sides": _even,
     "windows": _windows,
@@ -120,6 +127,16 @@ CASES: dict[str, Any] = {
     "square root": lambda x: x / x.shape[1] ** 0.5 + math.sqrt(x.shape[0]),
     "fraction": lambda x: x[:, : int(x.shape[1] * 0.5)],
     "rounded": lambda x: x[:, : round(x.shape[1] / 4)],
+    "from the start or the end": lambda x: (
+        x[:, : -(x.shape[1] // 6)],
+        x[:, -(x.shape[1] // 6) :],
+        x[:, : x.shape[1] - 8],
+        x[:, x.shape[1] - 8 : 4],
+        x[:, : x.shape[0] - 4],
+        x[:, -(x.shape[1] // 6)],
+        x[:, x.shape[1] - 7 + x.shape[0] // 2],
+    ),
+    "put from the start or the end": lambda x: _put(x, x.shape[1] - 8),
     "whole groups": lambda x: x[:, : x.shape[1] // 4 * 4].reshape(x.shape[0], -1, 4),
 }
 
