@@ -49,6 +49,15 @@ def _put(x: Image, at: int) -> Image:
     return y
 
 
+def _put_at(x: Image, row: int, column: int) -> Image:
+    y = x.clone()
+    y[row] = 1.0
+    y[:, column] = x[:, 0]
+    y[row, column:] += 2
+    y[..., row, column] = row
+    return y
+
+
 CASES: dict[str, Any] = {
     "even sides": _even,
     "windows": _windows,
@@ -137,6 +146,7 @@ CASES: dict[str, Any] = {
         x[:, x.shape[1] - 7 + x.shape[0] // 2],
     ),
     "put from the start or the end": lambda x: _put(x, x.shape[1] - 8),
+    "put at a place": lambda x: _put_at(x, x.shape[0] - 1, x.shape[1] // 2),
     "whole groups": lambda x: x[:, : x.shape[1] // 4 * 4].reshape(x.shape[0], -1, 4),
 }
 

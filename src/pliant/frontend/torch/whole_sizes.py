@@ -4,6 +4,7 @@ F.avg_pool2d(x, x.shape[2:])         is a mean: a window has a constant size
 torch.linspace(0, 1, x.shape[1])     is made of an arange
 F.max_pool1d(x, 2)                   is a pool of images of one row
 F.adaptive_max_pool2d(x, (None, 4))  is one along rows
+y[n - 1] = 1                         is a copy to y.select(0, n - 1)
 torch.as_tensor(x.shape)             is torch.tensor of them
 
 Each would make the sizes that it meets constants of the example. What is written here with others
@@ -348,6 +349,29 @@ def _rfftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **_: 
     return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * (1.0 / (n * d))
 
 
+def _set_item(x: Tensor, index: Any, value: Any) -> Any:
+    """At places that are sizes: a copy to what numbers and slices choose, one after another."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    plain = (int, slice, torch.SymInt, type(None), type(Ellipsis))
+    if not is_symbol(*entries) or not all(isinstance(i, plain) for i in entries):
+        return None
+    at, dim = x, 0
+    for k, i in enumerate(entries):
+        if isinstance(i, bool):
+            return None
+        if i is Ellipsis:
+            dim = at.ndim - sum(n is not None for n in entries[k + 1 :])
+        elif i is None:
+            at, dim = at.unsqueeze(dim), dim + 1
+        elif isinstance(i, slice):
+            at, dim = at[(slice(None),) * dim + (i,)], dim + 1
+        else:
+            at = at.select(dim, i)
+    if not isinstance(value, Tensor):
+        value = _as_tensor(value) if is_symbol(value) else torch.as_tensor(value)
+    return at.copy_(value)
+
+
 def _complex_mean(
     x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor | None:
@@ -384,6 +408,7 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((torch.cov, Tensor.cov), _cov),
     **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
     **dict.fromkeys((torch.as_tensor, torch.asarray), _as_tensor),
+    Tensor.__setitem__: _set_item,
     torch.unravel_index: _unravel_index,
     torch.tril_indices: _triangle(lower=True),
     torch.triu_indices: _triangle(lower=False),
