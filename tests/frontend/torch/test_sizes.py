@@ -147,6 +147,9 @@ CASES: dict[str, Any] = {
     ),
     "put from the start or the end": lambda x: _put(x, x.shape[1] - 8),
     "put at a place": lambda x: _put_at(x, x.shape[0] - 1, x.shape[1] // 2),
+    "attention by a size": lambda x: F.scaled_dot_product_attention(
+        x[None, :, :, None], x[None, :, :, None], x[None, :, :, None], scale=x.shape[1] ** -0.5
+    ),
     "whole groups": lambda x: x[:, : x.shape[1] // 4 * 4].reshape(x.shape[0], -1, 4),
 }
 

@@ -372,6 +372,14 @@ def _set_item(x: Tensor, index: Any, value: Any) -> Any:
     return at.copy_(value)
 
 
+def _attention(q: Tensor, *args: Any, scale: Any = None, **kwargs: Any) -> Tensor | None:
+    """With a scale made of sizes: of the queries."""
+    is_plain = not isinstance(scale, torch.SymFloat | torch.SymInt)
+    if is_plain:
+        return None
+    return F.scaled_dot_product_attention(q * scale, *args, **{**kwargs, "scale": 1.0})
+
+
 def _complex_mean(
     x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor | None:
@@ -409,6 +417,7 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
     **dict.fromkeys((torch.as_tensor, torch.asarray), _as_tensor),
     Tensor.__setitem__: _set_item,
+    F.scaled_dot_product_attention: _attention,
     torch.unravel_index: _unravel_index,
     torch.tril_indices: _triangle(lower=True),
     torch.triu_indices: _triangle(lower=False),
