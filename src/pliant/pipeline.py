@@ -136,7 +136,7 @@ def compile(
     UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
     ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
     """
-    _check_options(precision, numerics, progress)
+    _check_options(precision, numerics, progress, emit)
     check_limits(threads, memory_limit)
     report = progress or _silent
     operators = OPERATORS if operators is None else operators
@@ -470,7 +470,14 @@ def _function_info(
     )  # fmt: skip
 
 
-def _check_options(precision: str | None, numerics: str, progress: Progress | None) -> None:
+def _check_options(
+    precision: str | None, numerics: str, progress: Progress | None, emit: Emit | None
+) -> None:
+    if not isinstance(emit, Emit | None):
+        raise InvalidModelError(
+            "emit must be a pliant.base.settings.Emit: a folder, and kinds of stages, not "
+            f"{emit!r:.60}"
+        )
     if progress is not None and not callable(progress):
         raise InvalidModelError(
             f"progress must be a function of (phase, done, of), not {progress!r}"

@@ -194,3 +194,26 @@ def test_a_triangular_product() -> None:
     for n, k in ((1, 1), (3, 7), (20, 5), (4, 0)):
         a, b = tensor(n, k), tensor(k, 40)
         assert_same(f(a, b), fn(a, b), tolerance=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 1), (16, 32)])
+def test_a_filter_for_each_image(channels: int, outputs: int) -> None:
+    """As many groups as images: a group's filters are one image's (StyleGAN's, siamese nets')."""
+
+    def filtered(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        n, _, *image = x.shape
+        y = F.conv2d(x.reshape(1, -1, *image), w.reshape(-1, channels, 3, 3), padding=1, groups=n)
+        y = F.conv_transpose2d(y, v.reshape(-1, channels, 2, 2), stride=2, groups=n)
+        return y.view(n, channels, *y.shape[2:])
+
+    def inputs(n: int, *image: int) -> tuple[torch.Tensor, ...]:
+        kernels = tensor(n, outputs, channels, 3, 3), tensor(n, outputs, channels, 2, 2)
+        return (tensor(n, channels, *image), *kernels)
+
+    shapes = ({0: "n", 2: "h", 3: "w"}, {0: "n"}, {0: "n"})
+    f = pliant.compile(Apply(filtered), inputs(2, 6, 8), dynamic_shapes=shapes)
+    for size in ((1, 1, 1), (3, 5, 7), (2, 16, 9)):
+        args = inputs(*size)
+        assert_same(f(*args), filtered(*args), tolerance=1e-4)
+    with pytest.raises(pliant.ShapeError, match="there must be a group"):
+        f(*inputs(0, 6, 8))

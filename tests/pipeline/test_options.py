@@ -97,6 +97,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[PliantError], str]] = {
         {"progress": "yes"}, InvalidModelError,
         "progress must be a function of (phase, done, of), not 'yes'",
     ),
+    "emit": (
+        {"emit": "graph"}, InvalidModelError,
+        "emit must be a pliant.base.settings.Emit: a folder, and kinds of stages, not 'graph'",
+    ),
     "target": (
         {"target": "z80"}, UnsupportedError,
         f"no target 'z80'; there are: native, {', '.join(FEATURE_SETS)}",

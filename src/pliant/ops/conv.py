@@ -13,6 +13,7 @@ from pliant.ir.tensor import Compute, Tensor, all_of, compute, reduce, select, w
 from pliant.ops.common import (
     Requirement,
     accumulator,
+    at_least,
     cast_tensor,
     check_rank,
     equal,
@@ -34,7 +35,7 @@ def conv(
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
-    groups: int,
+    groups: IntLike,
 ) -> Tensor:
     """out[n, o, p] = sum over (c, k) of x[n, g(o)*C/groups + c, p*stride + k*dilation - lo] *
     w[o, c, k], with zeros in the padding. x [N, C, ...], w [O, C/groups, ...]."""
@@ -44,7 +45,12 @@ def conv(
 
 
 def convolution(
-    x: Tensor, w: Tensor, strides: Sequence[int], pads: Pads, dilations: Sequence[int], groups: int
+    x: Tensor,
+    w: Tensor,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: IntLike,
 ) -> Compute:
     """The contraction of `conv`, in the accumulation type."""
     check_rank(w, x.rank, "weight")
@@ -70,11 +76,13 @@ def convolution(
     return compute((x.shape[0], outputs, *box.counts()), body, "conv", requires)
 
 
-def _whole_groups(channels: Int, groups: int) -> tuple[Requirement, ...]:
-    if groups < 1:
+def _whole_groups(channels: Int, groups: IntLike) -> tuple[Requirement, ...]:
+    groups = as_int(groups)
+    if groups.is_const and groups.value < 1:
         raise InvalidModelError(f"{groups} groups")
     message = f"the {channels} channels must be a multiple of {groups} groups"
-    return equal(channels // groups * groups, channels, message)
+    some = at_least(groups, 1, "there must be a group")
+    return some + equal(channels // groups * groups, channels, message)
 
 
 def with_channel_bias(product: Compute, bias: Tensor | None, x: Tensor) -> Tensor:
@@ -100,7 +108,7 @@ def conv_transpose(
     pads: Pads,
     output_padding: Sequence[IntLike],
     dilations: Sequence[int],
-    groups: int,
+    groups: IntLike,
 ) -> Tensor:
     """The transpose of `conv` as a linear map, gathered: out[n, o, p] sums x[n, c, q] * w[c, o, k]
     over all q with q*stride + k*dilation - lo == p. x [N, C, ...], w [C, O/groups, ...]."""
@@ -154,7 +162,7 @@ def conv_integer(
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
-    groups: int,
+    groups: IntLike,
 ) -> Tensor:
     """The convolution of x - x_zero and w - w_zero in i32; w_zero may be one an output channel."""
     left = shifted(x, x_zero)

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from pliant.base.errors import InvalidModelError, ShapeError
 
+Key = str | int | float | bool | None
+"""Of a dict: what a manifest can hold."""
+
 KINDS: Final = frozenset({"leaf", "scalar", "const", "tuple", "list", "dict", "namedtuple"})
 
 
@@ -28,7 +31,7 @@ class Tree:
 
     kind: str = "leaf"
     children: tuple[Tree, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
     value: str | int | float | bool | None = None
     type_name: str = ""
 
@@ -95,9 +98,9 @@ def _check_const(tree: Tree, value: object, at: str) -> None:
         )
 
 
-def _items_of(tree: Tree, value: Any, at: str) -> Mapping[str, object]:
-    if tree.type_name and all(hasattr(value, k) for k in tree.keys):
-        value = {k: getattr(value, k) for k in tree.keys}  # a dataclass, say
+def _items_of(tree: Tree, value: Any, at: str) -> Mapping[Key, object]:
+    if tree.type_name and all(isinstance(k, str) and hasattr(value, k) for k in tree.keys):
+        value = {k: getattr(value, str(k)) for k in tree.keys}  # a dataclass, say
     if not isinstance(value, Mapping):
         raise ShapeError(f"{at}: expected a dict with {list(tree.keys)}, got {_describe(value)}")
     # A key whose value was None when compiled may be left out.
@@ -145,10 +148,13 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
             return _made_of_fields(cls or _plain_namedtuple(tree), values)
 
 
-def _made(cls: Any, items: dict[str, Any]) -> Any:
+def _made(cls: Any, items: dict[Key, Any]) -> Any:
     """An object of the class with these fields; the fields alone where it takes no such."""
+    named = {k: v for k, v in items.items() if isinstance(k, str)}
     try:
-        return items if cls is None else cls(**items)
+        if cls is None:
+            return items
+        return cls(**named) if len(named) == len(items) else cls(items)
     except TypeError:
         return items
 
@@ -168,4 +174,5 @@ def _loaded_class(name: str) -> Any:
 
 
 def _plain_namedtuple(tree: Tree) -> Any:
-    return namedtuple(tree.type_name.rpartition(":")[2].rpartition(".")[2] or "Result", tree.keys)
+    name = tree.type_name.rpartition(":")[2].rpartition(".")[2] or "Result"
+    return namedtuple(name, list(map(str, tree.keys)))

@@ -10,6 +10,7 @@ from torch import nn
 
 import pliant
 from pliant import InvalidModelError, UnsupportedError
+from tests.compiled.torch_run import Apply
 
 X = torch.ones(4, 8)
 
@@ -29,6 +30,14 @@ def line_of(text: str) -> str:
     lines = Path(__file__).read_text().splitlines()
     number = next(k for k, line in enumerate(lines, 1) if text in line)
     return f"{__file__}:{number}"
+
+
+def test_what_can_be_decomposed_is_not_reported_beside_what_cannot() -> None:
+    """Also on one line."""
+    with pytest.raises(UnsupportedError) as caught:
+        pliant.compile(Apply(lambda x: torch.polygamma(2, torch.logaddexp(x, x))), (X,))
+    assert "polygamma" in str(caught.value)
+    assert "logaddexp" not in str(caught.value)
 
 
 def test_everything_unsupported_is_reported_at_once() -> None:

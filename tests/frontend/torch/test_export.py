@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,55 @@ def test_dims_are_named_by_the_user() -> None:
     assert known["n"].min == 1
     assert known["n"].max == 64
     assert known["in_"].max == 9
+
+
+class Levels(nn.Module):
+    """Images by number, as detectors have them."""
+
+    def forward(self, levels: dict[Any, torch.Tensor]) -> Any:
+        by_number = OrderedDict((k, v * 2) for k, v in levels.items())
+        return {3: by_number, True: levels[8] + 1, None: levels["top"], 0.5: 7}
+
+
+def test_dicts_by_numbers(tmp_path: Path) -> None:
+    def levels(n: int) -> dict[Any, torch.Tensor]:
+        return {4: floats(n, 2), 8: floats(n), "top": floats(3)}
+
+    shapes = {"levels": {4: {0: "n"}, 8: {0: "n"}, "top": None}}
+    f = pliant.compile(Levels(), (levels(4),), dynamic_shapes=shapes)
+    f.save(tmp_path / "levels.so")
+    for g in (f, pliant.load(tmp_path / "levels.so")):
+        for n in (1, 5):
+            assert_same(g(levels(n)), Levels()(levels(n)))
+    with pytest.raises(ShapeError, match=r"the dict lacks \[8\]; expected \[4, 8, 'top'\]"):
+        f({k: v for k, v in levels(4).items() if k != 8})
+
+
+def test_a_key_that_no_file_can_hold() -> None:
+    with pytest.raises(UnsupportedError, match=r"a dict with the key \(1, 2\): keys are strings"):
+        pliant.compile(Apply(lambda x: {(1, 2): x}), (floats(2),))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ({0: "n"}, {0: "n", 1: "m"}), (({0: "n"}, ("n", "m")),), (None, {0: "n", 1: "m"}),
+        (["n", None], {1: "m"}), {"args": ({0: "n"}, {0: "n", 1: "m"})}, ((None, {1: "m"}),),
+        {"args_1": {1: "m"}},
+    ],
+)  # fmt: skip
+def test_dims_of_arguments_without_names(shapes: Any) -> None:
+    """One by one, or all of them in one entry, as torch has it."""
+    both = Apply(lambda x, y: (x, y))
+    model = imported(both, (floats(4, 3), floats(4, 5)), dynamic_shapes=shapes)
+    assert shapes_of(model)[1].endswith(", m]")
+
+
+def test_dims_of_arguments_without_names_are_a_tuple() -> None:
+    text = "dynamic_shapes of *args is a tuple with an entry for each of these arguments, not {0: "
+    with pytest.raises(InvalidModelError) as caught:
+        imported(Apply(torch.neg), (floats(4, 3),), dynamic_shapes={"args": {0: "n"}})
+    assert str(caught.value).startswith(text)
 
 
 def test_names_that_meet_become_equalities() -> None:

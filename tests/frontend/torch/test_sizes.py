@@ -42,6 +42,22 @@ def _even(x: Image) -> Image:
     return x.reshape(rows // 2, 2, columns // 2, 2).transpose(1, 2)[: int(x.shape[0] * 0.5)]
 
 
+def _put(x: Image, at: int) -> Image:
+    y = x.clone()
+    y[:, at:] *= 2
+    y[:, :at] += 1
+    return y
+
+
+def _put_at(x: Image, row: int, column: int) -> Image:
+    y = x.clone()
+    y[row] = 1.0
+    y[:, column] = x[:, 0]
+    y[row, column:] += 2
+    y[..., row, column] = row
+    return y
+
+
 CASES: dict[str, Any] = {
     "even sides": _even,
     "windows": _windows,
@@ -52,6 +68,18 @@ CASES: dict[str, Any] = {
     "mean of columns": lambda x: F.avg_pool2d(x[None, None], (2, x.shape[1])),
     "mean of a row": lambda x: F.avg_pool1d(x[None], x.shape[1]),
     "maximum of an image": lambda x: F.max_pool2d(x[None, None], (x.shape[0], x.shape[1])),
+    "means of parts": lambda x: (
+        F.adaptive_avg_pool1d(x[None], x.shape[0]),
+        F.interpolate(x[None], scale_factor=1.5, mode="area"),
+        F.interpolate(x[None], size=x.shape[0] + 2, mode="area"),
+    ),
+    "maxima of parts": lambda x: (
+        F.adaptive_max_pool2d(x[None, None], (None, 3)),
+        F.adaptive_max_pool2d(x[None], (2, None)),
+        F.adaptive_max_pool2d(x[None], x.shape),
+        F.adaptive_max_pool3d(x[None, None, None], (None, 2, x.shape[1])),
+        F.adaptive_max_pool1d(x, x.shape[1]),
+    ),
     "linspace": lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x,
     "logspace": lambda x: torch.logspace(0, 1, x.shape[1]),
     "classes": lambda x: F.one_hot(torch.arange(x.shape[0]), x.shape[1]),
@@ -108,6 +136,20 @@ CASES: dict[str, Any] = {
     "square root": lambda x: x / x.shape[1] ** 0.5 + math.sqrt(x.shape[0]),
     "fraction": lambda x: x[:, : int(x.shape[1] * 0.5)],
     "rounded": lambda x: x[:, : round(x.shape[1] / 4)],
+    "from the start or the end": lambda x: (
+        x[:, : -(x.shape[1] // 6)],
+        x[:, -(x.shape[1] // 6) :],
+        x[:, : x.shape[1] - 8],
+        x[:, x.shape[1] - 8 : 4],
+        x[:, : x.shape[0] - 4],
+        x[:, -(x.shape[1] // 6)],
+        x[:, x.shape[1] - 7 + x.shape[0] // 2],
+    ),
+    "put from the start or the end": lambda x: _put(x, x.shape[1] - 8),
+    "put at a place": lambda x: _put_at(x, x.shape[0] - 1, x.shape[1] // 2),
+    "attention by a size": lambda x: F.scaled_dot_product_attention(
+        x[None, :, :, None], x[None, :, :, None], x[None, :, :, None], scale=x.shape[1] ** -0.5
+    ),
     "whole groups": lambda x: x[:, : x.shape[1] // 4 * 4].reshape(x.shape[0], -1, 4),
 }
 

@@ -78,14 +78,15 @@ class Forward:
         return [*self._plain, *(f"{self._rest}_{k}" for k in extra)]
 
     def flat(self, spec: Any, count: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The user's spec by argument; torch nests those of `*args` and `**kwargs`."""
+        """The user's spec by argument; torch nests those of `*args` and `**kwargs`, which may also
+        be given one by one."""
         if spec is None:
             return {}
         names = self.names(count)
         if isinstance(spec, list | tuple):
-            order = [*names[: min(count, len(self._plain))]]
-            order += [self._rest] if self._rest and count > len(self._plain) else []
-            order += kwargs
+            order = [*names[:count], *kwargs]
+            if self._is_nested(spec, count, len(kwargs)):
+                order[len(self._plain) : count] = [str(self._rest)]
             if len(spec) > len(order):
                 raise InvalidModelError(
                     f"dynamic_shapes has {len(spec)} entries; there are {len(order)} arguments"
@@ -99,6 +100,11 @@ class Forward:
         found: dict[str, Any] = {}
         for name, item in spec.items():
             if name == self._rest and name not in names:
+                if isinstance(item, Mapping):
+                    raise InvalidModelError(
+                        f"dynamic_shapes of *{name} is a tuple with an entry for each of these "
+                        f"arguments, not {item!r:.60}"
+                    )
                 found |= {f"{name}_{k}": v for k, v in enumerate(item or ())}
             elif name == self._named and isinstance(item, Mapping) and name not in kwargs:
                 found |= item
@@ -109,6 +115,14 @@ class Forward:
                 known = ", ".join(sorted({*names, *kwargs}))
                 raise InvalidModelError(f"dynamic_shapes names {name!r}; the arguments are {known}")
         return found
+
+    def _is_nested(self, spec: Sequence[Any], count: int, named: int) -> bool:
+        """Whether there is one entry for all of `*args`: no entry of one argument is."""
+        at = len(self._plain)
+        if self._rest is None or count <= at:
+            return False
+        is_one = at < len(spec) and isinstance(spec[at], Mapping)
+        return not is_one and len(spec) <= at + 1 + named
 
     def nested(
         self, spec: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from typing import Final
 
 import torch
 
+from pliant.base.errors import UnsupportedError
 from pliant.frontend.imported import ImportedModel
 from pliant.frontend.select import Request
 from pliant.frontend.torch.functions import as_module
@@ -16,7 +16,7 @@ from pliant.frontend.torch.importer import import_torch
 from pliant.frontend.torch.structure import Call, Template
 from pliant.graph.operator import Operators
 from pliant.runtime.manifest import Parameter
-from pliant.runtime.tree import LEAF, Tree
+from pliant.runtime.tree import LEAF, Key, Tree
 
 _TRACING: Final = threading.RLock()
 """Torch traces one model at a time, and what is written otherwise meanwhile is the process's."""
@@ -61,7 +61,13 @@ def _tree(template: Template) -> Tree:
     if kind not in ("dict", "namedtuple"):
         return Tree(kind, children)
     module, _, cls = str(template.get("type", "")).rpartition(".")
-    keys = tuple(k if isinstance(k, str) else json.dumps(k) for k in template["keys"])
+    keys = tuple(template["keys"])
+    for key in keys:
+        if not isinstance(key, Key):
+            raise UnsupportedError(
+                f"an argument or result is a dict with the key {key!r:.60}: keys are strings, "
+                "numbers, booleans or None"
+            )
     return Tree(kind, children, keys, type_name=f"{module}:{cls}" if module else "")
 
 

@@ -131,11 +131,18 @@ def import_exported(
             exported = exported.written_as(wider)
             first = problems
             model, left = _attempt(exported, operators, name, dims or {}, table)
-            spans = {p.span for p in left}
-            problems = [p for p in first if p.span in spans or not _is_gone(p)] or left
+            problems = _in_the_users_words(first, left)
     if model is None:
         raise _report(problems)
     return model
+
+
+def _in_the_users_words(first: Sequence[_Problem], left: Sequence[_Problem]) -> Sequence[_Problem]:
+    """What stands in the way after decomposing, by the operators that were there before: of those
+    that are gone, the ones in whose places something new does."""
+    stay = {(p.target, p.span) for p in first if not _is_gone(p)}
+    spans = {p.span for p in left if (p.target, p.span) not in stay}
+    return [p for p in first if p.span in spans or not _is_gone(p)] or left
 
 
 def _is_gone(problem: _Problem) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pliant.frontend.torch.context import Context, Lowering, Table, constant, size_of
 from pliant.frontend.torch.lazy import Lazy
 from pliant.graph.function import Value
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, IntLike, as_int
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -35,7 +35,7 @@ def batched(ctx: Context, x: Value, spatial: int, apply: Callable[[Value], Any])
 
 def conv(
     ctx: Context, x: Value, w: Value, bias: Value | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    padding: Any = 0, dilation: Any = 1, groups: IntLike = 1,
 ) -> Any:  # fmt: skip
     rank = len(w.shape) - 2
     strides, dilations = spread(stride, rank), spread(dilation, rank)
@@ -60,7 +60,7 @@ def _named_pads(w: Value, dilations: tuple[int, ...], padding: str) -> Pads:
 
 def conv_transpose(
     ctx: Context, x: Value, w: Value, bias: Value | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    padding: Any = 0, output_padding: Any = 0, groups: IntLike = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     rank = len(w.shape) - 2
     attrs = {
@@ -75,7 +75,7 @@ def conv_transpose(
 
 def convolution(
     ctx: Context, x: Value, w: Value, bias: Value | None, stride: Any, padding: Any,
-    dilation: Any, transposed: bool, output_padding: Any, groups: int,
+    dilation: Any, transposed: bool, output_padding: Any, groups: IntLike,
 ) -> Any:  # fmt: skip
     if transposed:
         return conv_transpose(ctx, x, w, bias, stride, padding, output_padding, groups, dilation)

@@ -116,14 +116,21 @@ def _bound(ctx: Context, size: Int, at: Int) -> Int:
     facts = ctx.builder.facts
     if at.is_const and at.value >= _END:
         return size
-    if (at.is_const and at.value < 0) or (not at.is_const and _is_negative(ctx, at)):
-        at = at + size
-        return facts.simplify(at if facts.le(0, at) else maximum(0, at))
-    return facts.simplify(at if facts.le(at, size) else minimum(at, size))
+    from_end = at + size if facts.le(0, at + size) else maximum(0, at + size)
+    if facts.lt(at, 0):
+        return facts.simplify(from_end)
+    from_start = at if facts.le(at, size) else minimum(at, size)
+    if facts.le(0, at):
+        return facts.simplify(from_start)
+    before = size - at  # of size - 2 what counts from the end lies before the start, too
+    if before.is_const and before.value <= 2:
+        return facts.simplify(maximum(0, at))
+    return facts.simplify(_where_negative(at) * from_end + maximum(0, from_start))
 
 
-def _is_negative(ctx: Context, at: Int) -> bool:
-    return ctx.builder.facts.lt(at, 0)
+def _where_negative(at: Int) -> Int:
+    """1 there, and 0 elsewhere: which it is may depend on the sizes of a call."""
+    return minimum(1, maximum(0, -at))
 
 
 def slice_(
@@ -188,9 +195,14 @@ def select(ctx: Context, x: Value, dim: int, index: Any) -> Any:
 
 
 def _index(ctx: Context, size: Int, index: Any) -> Int:
-    at = as_int(index)
-    negative = at.value < 0 if at.is_const else _is_negative(ctx, at)
-    return at + size if negative else at
+    """A place counted from the start, or from the end where it is negative."""
+    at, facts = as_int(index), ctx.builder.facts
+    if at.is_const or facts.lt(at, 0):
+        return at + size if not at.is_const or at.value < 0 else at
+    before = size - at  # the last one is negative only where there is none
+    if facts.le(0, at) or (before.is_const and before.value <= 1):
+        return at
+    return at + _where_negative(at) * size
 
 
 def narrow(ctx: Context, x: Value, dim: int, start: Any, length: Any) -> Any:

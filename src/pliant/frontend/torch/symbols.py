@@ -15,6 +15,7 @@ import sympy
 import torch
 
 from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.rounded import rounded, rounded_product
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 from pliant.sym.facts import Facts
 
@@ -124,13 +125,23 @@ class Symbols:
             return self.of(e.base) ** int(e.exp)
         name = type(e).__name__
         if name in _ROUNDINGS:
-            over, under = self.ratio(e.args[0])
-            return _ROUNDINGS[name](over, under)
+            return self._rounded(_ROUNDINGS[name], e.args[0])
         if name in _CALLS:
             return _CALLS[name](*(self.of(a) for a in e.args))
         raise UnsupportedError(
             f"the size {e} cannot be computed from the sizes of the inputs by integer arithmetic"
         )
+
+    def _rounded(self, kind: str, e: Any) -> Int:
+        """A number as an integer; of a size times a float as doubles are."""
+        if e.is_Mul and len(e.args) == 2 and e.args[0].is_Float:
+            factor = float(e.args[0])
+            over, under = self.ratio(e.args[1])
+            if under == 1 and factor > 0 and _sign(over) == 1:
+                kind = "floor" if kind == "trunc" else kind
+                return rounded_product(kind, over, factor, _meant(factor))
+        over, under = self.ratio(e)
+        return _truncate(over, under) if kind == "trunc" else rounded(kind, over, under)
 
     def _symbol(self, name: str) -> Int:
         found = self._names.get(name)
@@ -179,9 +190,14 @@ class Symbols:
 
 
 def _fraction(number: float) -> Ratio:
+    meant = _meant(number)
+    return as_int(meant.numerator), meant.denominator
+
+
+def _meant(number: float) -> Fraction:
+    """The short fraction that a float is the nearest one to; else itself."""
     near = Fraction(number).limit_denominator(1 << 20)
-    exact = near if float(near) == number else Fraction(number)
-    return as_int(exact.numerator), exact.denominator
+    return near if float(near) == number else Fraction(number)
 
 
 def _truncate(over: Int, under: int | Int) -> Int:
@@ -196,26 +212,20 @@ def _absolute(a: Int) -> Int:
 
 def _by_sign(of: Int, positive: Int, negative: Int, otherwise: Int) -> Int:
     """One of these, by what sizes alone say of the sign."""
+    sign = _sign(of)
+    return positive if sign > 0 else negative if sign < 0 else otherwise
+
+
+def _sign(of: Int) -> int:
+    """1 of what is never negative and -1 of what is never positive, whatever the sizes; else 0."""
     sizes = Facts()
     for name in of.names:
         sizes.declare(name, 0)
-    if sizes.nonneg(of):
-        return positive
-    return negative if sizes.nonneg(-of) else otherwise
+    return 1 if sizes.nonneg(of) else -1 if sizes.nonneg(-of) else 0
 
 
 def _modular_index(a: Int, b: Int, c: Int) -> Int:
     return (a // b) % c
-
-
-def _round(over: Int, under: int | Int) -> Int:
-    """To the nearest, halves to even: up from a half, and one back where that made it odd."""
-    if as_int(under) == 1:
-        return over
-    twice = 2 * over + under
-    up = twice // (2 * under)
-    half = 1 - minimum(1, twice % (2 * under))
-    return up - half * (up % 2)
 
 
 _FLOATS: Final[dict[str, str]] = {
@@ -227,14 +237,11 @@ _FLOATS: Final[dict[str, str]] = {
 }  # fmt: skip
 """The operators that functions of floats are."""
 
-_ROUNDINGS: Final[dict[str, Callable[[Int, int | Int], Int]]] = {
-    "FloorToInt": lambda over, under: over // under,
-    "TruncToInt": _truncate,
-    "CeilToInt": ceildiv,
-    "RoundToInt": _round,
-    "floor": lambda over, under: over // under,
-    "ceiling": ceildiv,
-}
+_ROUNDINGS: Final[dict[str, str]] = {
+    "FloorToInt": "floor", "TruncToInt": "trunc", "CeilToInt": "ceil", "RoundToInt": "round",
+    "floor": "floor", "ceiling": "ceil",
+}  # fmt: skip
+"""How they round: see `pliant.frontend.torch.rounded`."""
 
 _CALLS: Final[dict[str, Callable[..., Int]]] = {
     "FloorDiv": lambda a, b: a // b,

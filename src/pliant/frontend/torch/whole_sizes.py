@@ -3,6 +3,8 @@
 F.avg_pool2d(x, x.shape[2:])         is a mean: a window has a constant size
 torch.linspace(0, 1, x.shape[1])     is made of an arange
 F.max_pool1d(x, 2)                   is a pool of images of one row
+F.adaptive_max_pool2d(x, (None, 4))  is one along rows
+y[n - 1] = 1                         is a copy to y.select(0, n - 1)
 torch.as_tensor(x.shape)             is torch.tensor of them
 
 Each would make the sizes that it meets constants of the example. What is written here with others
@@ -111,6 +113,38 @@ def _greatest(x: Tensor, dims: list[int]) -> Tensor:
     return x.amax(dims, keepdim=True) if dims else x
 
 
+def _adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor | None:
+    """Of rows: of images of one row."""
+    size = _only(output_size)
+    if not is_symbol(size):
+        return None
+    result: Tensor = F.adaptive_avg_pool2d(x.unsqueeze(-2), (1, size)).squeeze(-2)
+    return result
+
+
+def _adaptive_max_pool(rank: int) -> Callable[..., Tensor | None]:
+    """One dim after another; those that keep their sizes are left out."""
+
+    def rule(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor | None:
+        first = x.ndim - rank
+        given = _each(output_size, rank)
+        kept = [m is None or statically_known_true(m == n)
+                for m, n in zip(given, x.shape[first:], strict=True)]  # fmt: skip
+        left = {first + k: m for k, m in enumerate(given) if not kept[k]}
+        if return_indices or not is_symbol(*x.shape[first:]) or is_symbol(*left.values()):
+            return None
+        if len(left) == rank:
+            return None
+        for dim, size in left.items():
+            rows = x.movedim(dim, -1)
+            outer = rows.shape[:-1]
+            flat = rows.reshape(1, math.prod(outer), rows.shape[-1])
+            x = F.adaptive_max_pool1d(flat, size).reshape([*outer, size]).movedim(-1, dim)
+        return x if left else x.clone()
+
+    return rule
+
+
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Tensor | None:
     """From both ends, as torch's, so that the last value is exactly `end`; one step is `start`."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -169,7 +203,13 @@ def _interpolate(
     x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Tensor | None:  # fmt: skip
-    """With antialias: the operator that takes the sizes, which F.interpolate does not call."""
+    """With antialias: the operator that takes the sizes, which F.interpolate does not call. Means
+    of rows: of images of one row."""
+    if mode == "area" and x.ndim == 3:
+        (n,) = _each(size, 1) if size is not None else [
+            math.floor(x.shape[2] * f) for f in _each(scale_factor, 1)
+        ]  # fmt: skip
+        return _adaptive_avg_pool1d(x, n)
     if not antialias or x.ndim != 4:
         return None
     scales: list[Any] = [None, None]
@@ -309,6 +349,37 @@ def _rfftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **_: 
     return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * (1.0 / (n * d))
 
 
+def _set_item(x: Tensor, index: Any, value: Any) -> Any:
+    """At places that are sizes: a copy to what numbers and slices choose, one after another."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    plain = (int, slice, torch.SymInt, type(None), type(Ellipsis))
+    if not is_symbol(*entries) or not all(isinstance(i, plain) for i in entries):
+        return None
+    at, dim = x, 0
+    for k, i in enumerate(entries):
+        if isinstance(i, bool):
+            return None
+        if i is Ellipsis:
+            dim = at.ndim - sum(n is not None for n in entries[k + 1 :])
+        elif i is None:
+            at, dim = at.unsqueeze(dim), dim + 1
+        elif isinstance(i, slice):
+            at, dim = at[(slice(None),) * dim + (i,)], dim + 1
+        else:
+            at = at.select(dim, i)
+    if not isinstance(value, Tensor):
+        value = _as_tensor(value) if is_symbol(value) else torch.as_tensor(value)
+    return at.copy_(value)
+
+
+def _attention(q: Tensor, *args: Any, scale: Any = None, **kwargs: Any) -> Tensor | None:
+    """With a scale made of sizes: of the queries."""
+    is_plain = not isinstance(scale, torch.SymFloat | torch.SymInt)
+    if is_plain:
+        return None
+    return F.scaled_dot_product_attention(q * scale, *args, **{**kwargs, "scale": 1.0})
+
+
 def _complex_mean(
     x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor | None:
@@ -328,6 +399,10 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     F.avg_pool3d: _whole_pool(3, F.avg_pool3d, _mean),
     F.max_pool2d: _whole_pool(2, F.max_pool2d, _greatest),
     F.max_pool3d: _whole_pool(3, F.max_pool3d, _greatest),
+    **dict.fromkeys((F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d), _adaptive_avg_pool1d),
+    F.adaptive_max_pool1d: _adaptive_max_pool(1),
+    F.adaptive_max_pool2d: _adaptive_max_pool(2),
+    F.adaptive_max_pool3d: _adaptive_max_pool(3),
     torch.linspace: _linspace,
     torch.logspace: _logspace,
     F.one_hot: _one_hot,
@@ -341,6 +416,8 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((torch.cov, Tensor.cov), _cov),
     **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
     **dict.fromkeys((torch.as_tensor, torch.asarray), _as_tensor),
+    Tensor.__setitem__: _set_item,
+    F.scaled_dot_product_attention: _attention,
     torch.unravel_index: _unravel_index,
     torch.tril_indices: _triangle(lower=True),
     torch.triu_indices: _triangle(lower=False),
