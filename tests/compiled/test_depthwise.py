@@ -104,3 +104,16 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
     x[0, :, 5, 6] = float("nan")
     with torch.no_grad():
         assert torch.equal(f(x).isnan(), module(x).isnan())
+
+
+def test_volumes_without_padding() -> None:
+    """Extents of results such as n - 4 are parameters of kernels, which do not know n."""
+    torch.manual_seed(0)
+    window = nn.Conv3d(8, 8, (5, 1, 2), groups=8)
+    module = nn.Sequential(window, nn.ReLU(), nn.Conv3d(8, 8, 1)).eval()
+    dims = {0: "n", 2: "d", 3: "h", 4: "w"}
+    f = pliant.compile(module, (tensor(2, 8, 9, 10, 8),), dynamic_shapes=(dims,))
+    for size in ((1, 5, 1, 2), (2, 7, 3, 5), (0, 6, 2, 9), (1, 12, 17, 16)):
+        x = tensor(size[0], 8, *size[1:])
+        with torch.no_grad():
+            assert_same(f(x), module(x), tolerance=1e-4)

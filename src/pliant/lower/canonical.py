@@ -157,6 +157,11 @@ def outline(
     tensors = {m.name: m.tensor for m in group.members}
     for name, plan in own.items():  # what is packed follows from the extents: no parameters
         tensors[name] = _unpacked(tensors[name], plan)
+    lying = (d for n, source in externals.items() if n not in packed for d in source.dims)
+    extents = dict.fromkeys(
+        [*lying, *group.space, *(x for t in tensors.values() for x in _extents(t))]
+    )
+    sizes.note_sums(extents, {i for t in tensors.values() for i in _ints(t)})
     renamed: dict[str, Input] = {}
     for name, tensor in [*externals.items(), *tensors.items()]:
         dims = () if name in packed else tuple(sizes.rename(d) for d in tensor.shape)
@@ -256,6 +261,16 @@ def _extents(tensor: Tensor) -> Iterator[Int]:
             yield axis.extent
 
 
+def _ints(tensor: Tensor) -> Iterator[Int]:
+    """All that are written in its body."""
+    for root in tensor.children():
+        for node in own_nodes(root):
+            if isinstance(node, Index):
+                yield node.int_
+            elif isinstance(node, Axis):
+                yield node.extent
+
+
 def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
     """Of axes of constant extents that are read in two how many rows there are, and of how many
     elements: an image of the phases of a transposed convolution, channels in groups. Not panels of
@@ -318,6 +333,20 @@ class _Sizes:
             self._constants[whole] = prod(
                 (self._constants.get(x.value, x) for x in (a, b)), start=as_int(1)
             )
+
+    def note_sums(self, extents: Collection[Int], others: Collection[Int]) -> None:
+        """Make extents as n - 4 parameters where n stands nowhere else: the kernel is that of
+        extents which are sizes, and that there are not fewer than none is known of a parameter."""
+        if self._derived:
+            return
+        for x in extents:
+            terms = list(x.terms())
+            if len(terms) != 2 or terms[0][0] != 1 or terms[1][1]:
+                continue
+            if any(name.startswith("_") for name in x.names):
+                continue
+            if all(y is x or x.names.isdisjoint(y.names) for y in (*extents, *others)):
+                self._memo[x] = self._parameter(x)
 
     def rename(self, x: Int) -> Int:
         found = self._memo.get(x)
