@@ -80,7 +80,7 @@ def _answer(what: Source | tuple[str, Spec], t: Target) -> Answer:
 def _made(what: Source | tuple[str, Spec], t: Target) -> Built:
     if isinstance(what, Source):
         return what.built(t)
-    from pliant.codegen.build import spec_source  # not before: it takes as long as some texts
+    from pliant.codegen.build import spec_source  # later: a process first says that it is there
 
     return spec_source(*what, t).built(t)
 

@@ -13,8 +13,9 @@ from math import prod
 from typing import Final
 
 from pliant.base.dtypes import f32
-from pliant.ir.expr import Binary, Const, Expr, Load, Reduce, Select, index_names
+from pliant.ir.expr import Binary, Expr, Load, Reduce, index_names
 from pliant.ir.tensor import Compute
+from pliant.ir.windows import loaded
 
 MOST_CHANNELS: Final = 4
 WIDEST: Final = 7  # of a window: in wider ones the runs are long
@@ -33,16 +34,14 @@ def filters_of(tensor: Compute) -> str:
 
 
 def _filters(tensor: Compute, image: Expr, weight: Expr) -> str:
-    match image:
-        case Select(_, Load() as inside, Const()):
-            image = inside
-    if not isinstance(image, Load) or not isinstance(weight, Load) or not image.indices:
+    read = loaded(image)
+    if read is None or not isinstance(weight, Load) or not read.indices:
         return ""
     outer = {a.var: a.extent for a in tensor.axes}
     summed = {a.var: a.extent for a in tensor.reduce_axes}
     if not all(x.is_const for x in summed.values()):
         return ""
-    there = [index_names(i) for i in image.indices]
+    there = [index_names(i) for i in read.indices]
     own = [index_names(i) & outer.keys() for i in weight.indices]
     filters = frozenset[str]().union(*own)
     if len(filters) != 1 or any(names & filters for names in there):

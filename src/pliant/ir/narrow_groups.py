@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pliant.base.dtypes import f32
-from pliant.ir.expr import Binary, Const, Expr, Index, Load, Reduce, Select, index_names
+from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, index_names
 from pliant.ir.tensor import Compute
+from pliant.ir.windows import loaded
 from pliant.sym.expr import Int, var
 
 WIDTHS: Final = (2, 4, 8)
@@ -39,15 +40,13 @@ def narrow_groups(tensor: Compute) -> NarrowGroups | None:
 
 
 def _groups(tensor: Compute, image: Expr, weight: Expr) -> NarrowGroups | None:
-    match image:
-        case Select(_, Load() as inside, Const()):
-            image = inside
-    if not isinstance(image, Load) or not isinstance(weight, Load):
+    read = loaded(image)
+    if read is None or not isinstance(weight, Load):
         return None
     summed = {a.var: a.extent for a in tensor.reduce_axes}
     if len(summed) < 2 or not all(x.is_const for x in summed.values()):
         return None
-    there = [index_names(i) for i in image.indices]
+    there = [index_names(i) for i in read.indices]
     outer = {a.var for a in tensor.axes}
     if not any(names & outer and names & summed.keys() and len(names) == 2 for names in there):
         return None  # quickly, of most
@@ -58,7 +57,7 @@ def _groups(tensor: Compute, image: Expr, weight: Expr) -> NarrowGroups | None:
             if not _has_outputs(weight, axis.var, inner):
                 continue
             wanted = {_channel(axis.var, each, members, inner) for each in WIDTHS}
-            found = [i for i in image.indices if isinstance(i, Index) and i.int_ in wanted]
+            found = [i for i in read.indices if isinstance(i, Index) and i.int_ in wanted]
             if len(found) == 1 and _slides(tensor, there, axis.var, inner):
                 return NarrowGroups(axis.var, inner)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
+from pliant.ir.expr import Const, Expr, Load, Select
 from pliant.ir.tensor import Compute
 from pliant.sym.expr import Int, as_int
 
@@ -18,6 +19,14 @@ SMALL: Final = 9  # elements
 def area(tensor: Compute) -> Int:
     """How many elements the tensor's reduction runs over."""
     return prod((a.extent for a in tensor.reduce_axes), start=as_int(1))
+
+
+def loaded(image: Expr) -> Load | None:
+    """What an element of a window is, also where it is a number beside the image."""
+    match image:
+        case (Load() as read) | Select(_, Load() as read, Const()):
+            return read
+    return None
 
 
 def is_small(tensor: Compute) -> bool:

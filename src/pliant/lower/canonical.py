@@ -145,23 +145,18 @@ def outline(
     for m in group.members:
         for parts in _split_extents(m.tensor, packed):
             sizes.note_product(*parts)
-    for m in group.members:
-        for x in _extents(m.tensor):
-            sizes.note_extent(x)
-    for name, source in externals.items():
-        for x in source.dims if name not in packed else ():
-            sizes.note_extent(x)
+    extents = [x for m in group.members for x in _extents(m.tensor)]
+    extents += [x for n, source in externals.items() if n not in packed for x in source.dims]
+    for x in extents:
+        sizes.note_extent(x)
     for name in (*externals, *members):
         if name in gaps and name not in packed:
             sizes.note_extent(as_int(gaps[name].elements))
     tensors = {m.name: m.tensor for m in group.members}
     for name, plan in own.items():  # what is packed follows from the extents: no parameters
         tensors[name] = _unpacked(tensors[name], plan)
-    lying = (d for n, source in externals.items() if n not in packed for d in source.dims)
-    extents = dict.fromkeys(
-        [*lying, *group.space, *(x for t in tensors.values() for x in _extents(t))]
-    )
-    sizes.note_sums(extents, {i for t in tensors.values() for i in _ints(t)})
+    within = {i for t in tensors.values() for i in _ints(t)}
+    sizes.note_sums(dict.fromkeys([*extents, *group.space]), within)
     renamed: dict[str, Input] = {}
     for name, tensor in [*externals.items(), *tensors.items()]:
         dims = () if name in packed else tuple(sizes.rename(d) for d in tensor.shape)

@@ -371,12 +371,8 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
 
 def _shuffled(e: Emitter, buffer: Buffer | Flat, address: str, found: Within) -> Val:
     """The lanes of a vector that is loaded whole."""
-    kind = vector_type(memory_type(buffer.dtype), found.size)
-    whole = _read_memory(e, address, buffer, found.size, None)
-    places = ", ".join(f"i32 {k}" for k in found.lanes)
-    text = e.text.assign(
-        f"shufflevector {kind} {whole}, {kind} poison, <{e.lanes} x i32> <{places}>"
-    )
+    whole, element = _read_memory(e, address, buffer, found.size, None), memory_type(buffer.dtype)
+    text = pieces.shuffle(e, element, found.size, whole, "poison", found.lanes)
     return _from_memory(e, text, buffer.dtype, e.lanes)
 
 
@@ -392,11 +388,7 @@ def _if_apart(
 
 
 def _reversed(e: Emitter, vector: str, element: str) -> str:
-    kind = vector_type(element, e.lanes)
-    places = ", ".join(f"i32 {k}" for k in reversed(range(e.lanes)))
-    return e.text.assign(
-        f"shufflevector {kind} {vector}, {kind} poison, <{e.lanes} x i32> <{places}>"
-    )
+    return pieces.shuffle(e, element, e.lanes, vector, "poison", range(e.lanes)[::-1])
 
 
 def _if(
@@ -629,7 +621,7 @@ def _gathered(e: Emitter, buffer: Buffer | Flat, pointers: str) -> str:
 def _load_strided(e: Emitter, buffer: Buffer | Flat, address: str, step: int) -> Val:
     """Elements `step` apart, picked from vectors that hold all from the first to the last of them:
     the last vector begins early enough to end with the last element."""
-    lanes, kind = e.lanes, vector_type(memory_type(buffer.dtype), e.lanes)
+    lanes, element = e.lanes, memory_type(buffer.dtype)
     starts = [*range(0, (step - 1) * lanes, lanes), step * (lanes - 1) + 1 - lanes]
     text = ""
     lies = range(0)  # where in `text` the elements found so far lie
@@ -642,22 +634,18 @@ def _load_strided(e: Emitter, buffer: Buffer | Flat, address: str, step: int) ->
             text, lies = part, places
             continue
         picks = [*lies, *(lanes + p for p in places)]
-        numbers = ", ".join(f"i32 {p}" for p in picks + [0] * (lanes - len(picks)))
-        text = e.text.assign(
-            f"shufflevector {kind} {text}, {kind} {part}, <{lanes} x i32> <{numbers}>"
-        )
+        padded = [*picks, *[0] * (lanes - len(picks))]
+        text = pieces.shuffle(e, element, lanes, text, part, padded)
         lies = range(len(picks))
     return _from_memory(e, text, buffer.dtype, lanes)
 
 
 def _spread(e: Emitter, mask: str, start: int, step: int) -> str:
     """Which elements from `start` on active lanes want, that are `step` apart."""
-    lanes, flag = e.lanes, vector_type("i1", e.lanes)
+    lanes = e.lanes
     wanted = [divmod(start + k, step) for k in range(lanes)]
-    numbers = ", ".join(f"i32 {lane if rest == 0 else lanes}" for lane, rest in wanted)
-    return e.text.assign(
-        f"shufflevector {flag} {mask}, {flag} zeroinitializer, <{lanes} x i32> <{numbers}>"
-    )
+    picks = [lane if rest == 0 else lanes for lane, rest in wanted]
+    return pieces.shuffle(e, "i1", lanes, mask, "zeroinitializer", picks)
 
 
 def _scatter(e: Emitter, pointers: str, value: Val) -> None:

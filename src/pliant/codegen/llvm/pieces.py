@@ -11,6 +11,7 @@ shuffles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.codegen.llvm import ints
@@ -53,21 +54,20 @@ def load_pieces(e: Emitter, pointer: str, element: str, align: int, pieces: Piec
         parts.append(t.assign(f"load <{size} x {element}>, ptr {at}, align {align}"))
     while len(parts) > 1:
         parts = [
-            _shuffled(e, element, size, a, b, range(2 * size))
+            shuffle(e, element, size, a, b, range(2 * size))
             for a, b in zip(parts[::2], parts[1::2], strict=True)
         ]
         size *= 2
     if pieces.lanes == tuple(range(size)):
         return parts[0]
-    return _shuffled(e, element, size, parts[0], parts[0], pieces.lanes)
+    return shuffle(e, element, size, parts[0], parts[0], pieces.lanes)
 
 
 def _apart(a: Int, b: Int, by: int) -> bool:
     return a - b == by
 
 
-def _shuffled(
-    e: Emitter, element: str, size: int, a: str, b: str, lanes: range | tuple[int, ...]
-) -> str:
+def shuffle(e: Emitter, element: str, size: int, a: str, b: str, lanes: Sequence[int]) -> str:
+    """These lanes of two vectors of `size` elements, one behind the other."""
     kind, places = f"<{size} x {element}>", ", ".join(f"i32 {k}" for k in lanes)
     return e.text.assign(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{places}>")

@@ -197,8 +197,8 @@ def select(ctx: Context, x: Value, dim: int, index: Any) -> Any:
 def _index(ctx: Context, size: Int, index: Any) -> Int:
     """A place counted from the start, or from the end where it is negative."""
     at, facts = as_int(index), ctx.builder.facts
-    if at.is_const or facts.lt(at, 0):
-        return at + size if not at.is_const or at.value < 0 else at
+    if facts.lt(at, 0):
+        return at + size
     before = size - at  # the last one is negative only where there is none
     if facts.le(0, at) or (before.is_const and before.value <= 1):
         return at

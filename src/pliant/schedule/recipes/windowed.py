@@ -140,6 +140,7 @@ def _scheduled(
     """In tiles of so many rows; each with all blocks, or each block with all tiles of a row."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
+    members = _members(spec, tensor)
     p, loops, work = reduced_nest(spec)
     *outer, tiled, inner = loops
     extent, columns = p.loop(inner).extent, p.loop(tiled).extent
@@ -147,7 +148,7 @@ def _scheduled(
     few = extent.value if extent.is_const and extent.value < lanes * WIDE else 0
     registers = 1 if height > 1 or 0 < few <= lanes else WIDE
     block = few if lanes < few and height == 1 else registers * lanes
-    if not few and _members(spec, tensor) is not None:
+    if not few and members is not None:
         while extent.value % block:  # a vector that reads whole ones has no rest
             block //= 2
         registers = max(block // lanes, 1)
@@ -193,7 +194,7 @@ def _scheduled(
         if slid.extent.value > STEP:
             p = _in_steps(p, part)
         p = _in_registers(p, part, len(tile), lanes)
-        if (members := _members(spec, tensor)) is not None:
+        if members is not None:
             p = _each_member(p, part, tensor.reduce_axes.index(members))
     return p.parallel(outer[0], grain=grain(work))
 
