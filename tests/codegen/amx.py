@@ -18,6 +18,9 @@ from llvmlite.binding import orcjit
 
 from pliant.codegen.llvm.compile import compile_text
 from pliant.codegen.llvm.target import machine, target
+from pliant.codegen.llvm.writer import FunctionText, ModuleText
+from pliant.codegen.microkernel import PARAMS
+from pliant.codegen.x86.tiles import TileKernel, configure, release
 
 PREFIX: Final = "emulated_"
 BYTE, ADDRESS, STEP = ctypes.c_int8, ctypes.c_void_p, ctypes.c_int64
@@ -29,6 +32,7 @@ class Tiles:
     """The tile registers of a thread. A fault is noted, since the code that calls goes on."""
 
     rows: list[int] = field(default_factory=list)  # nothing: not configured
+    left: list[int] = field(default_factory=list)  # what they were when they were given up
     bytes: list[int] = field(default_factory=list)
     data: np.ndarray = field(default_factory=lambda: np.zeros((8, 16, 64), np.uint8))
     faults: list[str] = field(default_factory=list)
@@ -46,7 +50,7 @@ class Tiles:
         self.data[:] = 0
 
     def tilerelease(self) -> None:
-        self.rows, self.bytes = [], []
+        self.left, self.rows, self.bytes = self.rows, [], []
 
     def tilezero(self, tile: int) -> None:
         self._configured(tile)
@@ -100,6 +104,20 @@ def _flush(x: np.ndarray) -> np.ndarray:
 
 def _memory(at: int, size: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(at))
+
+
+def by_itself(mk: TileKernel) -> tuple[str, str]:
+    """A kernel's text with a function that configures the tiles, calls it, and gives them up, and
+    the name of that function."""
+    module, text = ModuleText(), mk.text()
+    t, symbol = FunctionText(module), f"{mk.symbol}_by_itself"
+    parameters = PARAMS.replace(" noalias", "").replace(" readonly", "")
+    configure(t)
+    status = t.assign(f"call i32 @{mk.symbol}({parameters})")
+    release(t)
+    t.line(f"ret i32 {status}")
+    declared = [line for line in module.declares if line not in text]
+    return "\n".join([text, *declared, t.render(f"define i32 @{symbol}({PARAMS})")]), symbol
 
 
 class Emulated:

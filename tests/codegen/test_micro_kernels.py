@@ -6,13 +6,16 @@ from itertools import chain
 
 import pytest
 
-from pliant.codegen.build import Image, build_micro_kernel
+from pliant.codegen.build import Image
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.microkernel import AHEAD, LINE, MatrixKernel, MicroKernel
+from pliant.codegen.source import Source
+from pliant.codegen.x86.tiles import TileKernel
 from pliant.runtime.features import forbidden_features, host_machine, missing_features
+from tests.codegen.amx import by_itself
 from tests.codegen.native import entry, run
-from tests.codegen.tiles import extremes, tails
+from tests.codegen.tiles import evenly_apart, extremes, tails
 
 # Each under the smallest feature set that has it. In order, lanes for few words stand for those for
 # more: they differ where they are added up.
@@ -32,9 +35,10 @@ def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
     missing = missing_features(t.features) or forbidden_features(t.features)
     if missing:
         pytest.skip(f"no {', '.join(missing)} here: {mk.symbol} of {t.name} was not run")
-    image = Image([build_micro_kernel(mk, t).object], [mk.symbol], t)
-    call = entry(image.entries[mk.symbol])
-    for tile in chain(tails(mk), extremes(mk)):
+    text, symbol = by_itself(mk) if isinstance(mk, TileKernel) else (mk.text(), mk.symbol)
+    image = Image([Source(text).built(t).object], [symbol], t)
+    call = entry(image.entries[symbol])
+    for tile in chain(tails(mk), evenly_apart(mk), extremes(mk)):
         run(call, tile)
 
 

@@ -76,17 +76,23 @@ def garbage(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
 def tile(
     mk: MatrixKernel, rows: int, depth: int, *, positions: int = 1, columns: int = 0,
     absent: int = 0, a: np.ndarray | None = None, b: np.ndarray | None = None, seed: int = 0,
+    beyond: int = 0, elsewhere: int = 0,
 ) -> Tile:  # fmt: skip
     """A random tile; `absent`: every third row is not there, nor is any of every third position, as
     this entry says: numbers stand for them, or zeros. Rows of the first operand overlap
-    and come in no order, and the last ends where its memory ends."""
+    and come in no order, and the last ends where its memory ends. Those of a given `a` follow one
+    another, so many elements `beyond` each; the last so many, `elsewhere`, in reverse."""
     rng = np.random.default_rng((rows, depth, positions, columns, seed))
     n = columns or mk.columns
     step = max(depth // 2, 1)
     memory = values(rng, (max(positions * rows - 1, 0) * step + depth,), mk.a)
     offsets = rng.permutation(positions * rows).reshape(positions, rows) * step
     if a is not None:
-        memory, offsets = a.reshape(-1), np.arange(rows)[None] * depth
+        room = np.concatenate([a, garbage((rows, beyond), mk.a)], axis=1)
+        memory = room.reshape(-1)[: rows * (depth + beyond) - beyond]
+        order = np.arange(rows)
+        order[rows - elsewhere :] = order[rows - elsewhere :][::-1]
+        offsets = order[None] * (depth + beyond)
     other = np.zeros(depth, mk.a.numpy) if absent == ZEROS else values(rng, (depth,), mk.a)
     if absent:
         q, i = np.indices(offsets.shape)
@@ -122,6 +128,16 @@ def tails(mk: MatrixKernel) -> Iterator[Tile]:
             for absent in (ABSENT, ZEROS):
                 yield tile(mk, rows, depth, positions=4, absent=absent)
     yield tile(mk, 2, 5, positions=0)
+
+
+def evenly_apart(mk: MatrixKernel) -> Iterator[Tile]:
+    """Rows of a matrix, some of a greater one; and such of which the last 16 are elsewhere."""
+    for rows in (1, 2, mk.rows // 2, mk.rows // 2 + 1, mk.rows - 1, mk.rows):
+        for depth in (31, 32, 64, 70, 130):
+            a = values(np.random.default_rng(depth), (rows, depth), mk.a)
+            yield tile(mk, rows, depth, a=a)
+            yield tile(mk, rows, depth, a=a, beyond=3)
+            yield tile(mk, rows, depth, a=a, elsewhere=16)
 
 
 def extremes(mk: MatrixKernel) -> Iterator[Tile]:

@@ -81,7 +81,9 @@ def target_intrinsics(t: Target, numerics: str = "fast") -> tuple[Intrinsic, ...
 
 
 def _intrinsic(mk: MatrixKernel) -> MatmulIntrinsic:
-    return MatmulIntrinsic(mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group)
+    return MatmulIntrinsic(
+        mk.symbol, mk.rows, mk.columns, mk.lanes, mk.a, mk.b, mk.c, mk.group, mk.row_unit
+    )
 
 
 def kernel_schedule(spec: Spec, t: Target) -> Program:

@@ -59,6 +59,10 @@ class MatrixKernel(Protocol):
         """The most rows of a tile."""
 
     @property
+    def row_unit(self) -> int:
+        """So many rows take as long as one of them."""
+
+    @property
     def columns(self) -> int:
         """Columns of a panel."""
 
@@ -98,6 +102,7 @@ class MicroKernel:
     dot: Dot = F32
     together: int = 1
     shares: int = 1
+    row_unit: int = 1
 
     @property
     def columns(self) -> int:

@@ -87,11 +87,14 @@ class RowTiles:
     height: Int
 
 
-def row_tiles(p: Program, rows: LoopRef, most: IntLike, tiles: IntLike) -> tuple[Program, RowTiles]:
+def row_tiles(
+    p: Program, rows: LoopRef, most: IntLike, tiles: IntLike, unit: int = 1
+) -> tuple[Program, RowTiles]:
     """The loop over rows split into tiles of at most `most`, which are all about as high, and so
     many `tiles` taken together in blocks, which share what they read. Of 16 rows are made two
-    tiles of 8, not of 14 and 2. A height that is known only at run time gets a name."""
-    p, height = tile_height(p, p.loop(rows).extent, most)
+    tiles of 8, not of 14 and 2; but all tiles except the last have multiples of `unit` rows. A
+    height that is known only at run time gets a name."""
+    p, height = tile_height(p, p.loop(rows).extent, most, unit)
     p = p.split(rows, height * tiles, tail="clip")
     block, rest = map(LoopRef, p.made)
     p = p.split(rest, height, tail="clip")
@@ -99,9 +102,9 @@ def row_tiles(p: Program, rows: LoopRef, most: IntLike, tiles: IntLike) -> tuple
     return p, RowTiles(block, tile, row, height)
 
 
-def tile_height(p: Program, total: Int, most: IntLike) -> tuple[Program, Int]:
-    """How high tiles of at most `most` are that share `total` rows out evenly."""
-    even = ceildiv(total, maximum(ceildiv(total, most), 1))
+def tile_height(p: Program, total: Int, most: IntLike, unit: int = 1) -> tuple[Program, Int]:
+    """How high tiles of at most `most` are that share `total` rows, or `unit`s of them, evenly."""
+    even = ceildiv(total, unit * maximum(ceildiv(total, most), 1)) * unit
     height = minimum(maximum(even, 1), most)
     least, greatest = p.facts.bounds(p.decided(height))
     if least is None or least != greatest:

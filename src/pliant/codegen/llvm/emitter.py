@@ -18,6 +18,7 @@ from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
+from pliant.codegen.x86 import tiles
 from pliant.ir.expr import Axis, Binary, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
 from pliant.loop.rewrite import conjuncts
@@ -95,6 +96,7 @@ class Emitter:
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
         self.past: bool | None = None  # whether those of this loop do; None: each asks for itself
         self.streams = False  # whether some do
+        self.tiles = False  # whether it calls micro-kernels in tiles
         self.ahead: Ask | None = None  # what the vectors of the loop ask for
         self.ahead_to_write = False  # whether it is stored, and not read, in the loop
         self.to_bf16 = False  # whether what is computed becomes bf16, for products only
@@ -299,6 +301,8 @@ class Emitter:
         where it failed: the memory may get another use."""
         if self.streams:
             memory.fence(self)
+        if self.tiles:
+            tiles.release(self.text)
         self.text.line(f"ret i32 {code}")
 
     # -- statements ------------------------------------------------------------------------------
@@ -608,6 +612,8 @@ class Emitter:
         inner.parallel_body(s, captured)
         grain = ints.emit_uniform(self, as_int(dict(s.notes).get("grain", 1)))
         code = context.parallel(self, inner.name, closure, count, grain)
+        if self.tiles:  # this thread had a share of the loop, and gave them up
+            tiles.configure(t)
         self.leave_on_error(code)
 
     def _captured_text(self, kind: str, name: str) -> str:
@@ -660,7 +666,7 @@ class Emitter:
             else:
                 self._vars[name] = Val(f"%c{k}", what, 1)
         ends = ["i64 %begin", "i64 %end"]
-        self.streams = past.streams(s.body)
+        self._begin(s.body)
         self._iterations(s.var, s.body)
         self.leave("0")
         body = f"{self.name}.body"
@@ -670,6 +676,13 @@ class Emitter:
         outer.line(f"ret i32 {status}")
         header = f"define internal i32 @{self.name}(ptr %ctx, ptr %closure, i64 %begin, i64 %end)"
         outer.module.functions.append(outer.render(header))
+
+    def _begin(self, body: Stmt) -> None:
+        """What a function of this body does before all else, and undoes where it is left."""
+        self.streams = past.streams(body)
+        self.tiles = _calls_tiles(body)
+        if self.tiles:
+            tiles.configure(self.text)
 
     def _iterations(self, name: str, body: Stmt) -> None:
         """The sub-range of a parallel loop. Memory of the thread is got once, not each time round:
@@ -701,7 +714,7 @@ class Emitter:
                 self.facts.declare(name, min=None)
             else:
                 self.facts.declare(name)
-        self.streams = past.streams(f.body)
+        self._begin(f.body)
         self.statement(f.body)
         self.leave("0")
         header = f"define i32 @{f.name}({', '.join(params)})"
@@ -714,6 +727,17 @@ class Emitter:
         self.statement(f.body)
         self.leave("0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
+
+
+def _calls_tiles(s: Stmt) -> bool:
+    """Whether a function of this body calls micro-kernels in tiles; tasks are functions of their
+    own."""
+    match s:
+        case For(kind="parallel"):
+            return False
+        case Invoke(callee):
+            return tiles.uses_tiles(callee)
+    return any(_calls_tiles(child) for child in s.nested())
 
 
 def _holds_numbers(s: Alloc) -> bool:

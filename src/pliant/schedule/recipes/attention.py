@@ -81,7 +81,7 @@ def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> 
     batch, rows = two.outside, two.loops[ROWS]
     reduced = [two.loops[x] for x in (POSITIONS, DEPTH) if x in two.loops]
     total, length = p.loop(rows).extent, p.loop(reduced[-1]).extent
-    p, height, block_rows = _heights(p, total, length, mm.rows)
+    p, height, block_rows = _heights(p, total, length, mm)
     work = block_rows * length * p.loop(two.loops[COLS]).extent // 4
     p = p.split(rows, block_rows, tail="clip")
     block, here = p.made
@@ -130,9 +130,9 @@ def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> 
     return by_micro_kernel(p, last, below, lower.row, mm)
 
 
-def _heights(p: Program, total: Int, length: Int, most: int) -> tuple[Program, Int, Int]:
+def _heights(p: Program, total: Int, length: Int, mm: MatmulIntrinsic) -> tuple[Program, Int, Int]:
     """The rows of a tile and of a block, of `total` rows of a `length`. Few rows are one block."""
-    p, height = tile_height(p, total, most)
+    p, height = tile_height(p, total, mm.rows, mm.row_unit)
     if total.is_const:
         return p, height, ceildiv(total, height) * height
     tiles = minimum(maximum(as_int(ROOM) // maximum(height * length, 1), 1), TILES)

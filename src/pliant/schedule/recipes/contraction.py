@@ -73,7 +73,7 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     panels: IntLike
     (panels,) = p.numbers
     wide = p.loop(columns).extent != 1
-    p, of = row_tiles(p, rows, most_rows, tiles)
+    p, of = row_tiles(p, rows, most_rows, tiles, mm.row_unit)
     block, tile, row = of.block, of.tile, of.row
     p = p.split(columns, mm.columns)
     panel, column = p.made

@@ -39,7 +39,8 @@ ENDLESS: Final = 1 << 60  # elements of `a`: it reaches as far as the table says
 
 @dataclass(frozen=True)
 class MatmulIntrinsic:
-    """A micro-kernel that a target offers: up to `rows` x `columns` outputs at a time."""
+    """A micro-kernel that a target offers: up to `rows` x `columns` outputs at a time; it takes as
+    long for a row as for `row_unit` of them."""
 
     symbol: str
     rows: int
@@ -49,6 +50,7 @@ class MatmulIntrinsic:
     b: DType = f32
     c: DType = f32
     group: int = 1
+    row_unit: int = 1
 
     @property
     def intrinsics(self) -> tuple[Intrinsic, ...]:

@@ -47,7 +47,7 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     *outer, of_results = loops
     p, around, period = periods(p, outer, cases_in(p, loops))
     image, block, along = around
-    p, height = tile_height(p, p.loop(along).extent, mm.rows)
+    p, height = tile_height(p, p.loop(along).extent, mm.rows, mm.row_unit)
     tiles = _tiles(spec, anchor, patches, mm)
     work = _work(spec, anchor) * height * tiles
     p = p.split(along, height * tiles, tail="clip")
