@@ -138,6 +138,12 @@ def evenly_apart(mk: MatrixKernel) -> Iterator[Tile]:
             yield tile(mk, rows, depth, a=a)
             yield tile(mk, rows, depth, a=a, beyond=3)
             yield tile(mk, rows, depth, a=a, elsewhere=16)
+    for rows in (min(3, mk.rows), mk.rows):
+        for depth in (256, 600):
+            a = values(np.random.default_rng(depth), (rows, depth), mk.a)
+            yield tile(mk, rows, depth, a=a)
+            yield tile(mk, rows, depth, a=a, elsewhere=16)
+            yield tile(mk, rows, depth, positions=3, absent=ZEROS)
 
 
 def extremes(mk: MatrixKernel) -> Iterator[Tile]:
