@@ -47,6 +47,9 @@ native-tests:
 	$(CMAKE) --build build/tests -j $(JOBS)
 	cd build/tests && PATH="$(dir $(abspath $(PYTHON))):$$PATH" ctest --output-on-failure -j $(JOBS)
 
+# Processes that tests begin need not compile all of Pliant's Python again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Last, so that pytest's summary ends the output.
 pytest:
 	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal tests

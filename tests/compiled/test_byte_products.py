@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import pliant
+from tests.woven import woven
 
 TYPES = {"u8": (TensorProto.UINT8, np.uint8), "i8": (TensorProto.INT8, np.int8)}
 TARGETS = ("native", "x86-64-avx512", "x86-64-avx2", "x86-64")
@@ -156,8 +157,7 @@ CONV_TYPES = {
 }
 
 
-@pytest.mark.parametrize("types", CONV_TYPES)
-@pytest.mark.parametrize("name", CONVS)
+@pytest.mark.parametrize(("name", "types"), woven([*CONVS], [*CONV_TYPES], each=2))
 def test_conv_integer(name: str, types: str) -> None:
     channels, outputs, kernel, attrs = CONVS[name]
     x, w, x_zero, w_zero = CONV_TYPES[types]

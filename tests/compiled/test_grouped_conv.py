@@ -13,6 +13,7 @@ import pliant
 from tests.compiled.torch_cases import tensor
 from tests.compiled.torch_run import Apply
 from tests.frontend.torch.running import assert_same
+from tests.woven import woven
 
 SIZES = ((1, 1), (1, 4), (5, 7), (16, 2))
 
@@ -30,15 +31,19 @@ def check(fn: Any, channels: int, rank: int = 2, sizes: Any = SIZES) -> pliant.C
     return f
 
 
-@pytest.mark.parametrize(("channels", "outputs", "groups"), [
+GROUPS = [
     (64, 64, 2), (12, 80, 2), (39, 120, 3),  # a group a batch
     (32, 32, 8), (48, 24, 6), (6, 20, 2), (32, 16, 16), (16, 48, 16),  # several in a panel
     (35, 70, 7), (24, 132, 12), (9, 9, 3),  # numbers that do not fit
-])  # fmt: skip
-@pytest.mark.parametrize(("kernel", "options"), [
+]  # fmt: skip
+FILTERS: list[tuple[Any, Any]] = [
     (1, {}), (3, {"padding": 1}), ((3, 2), {"stride": 2, "padding": (2, 1), "dilation": (2, 1)}),
-])  # fmt: skip
-def test_groups(channels: int, outputs: int, groups: int, kernel: Any, options: Any) -> None:
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("numbers", "filters"), woven(GROUPS, FILTERS, each=2))
+def test_groups(numbers: tuple[int, int, int], filters: tuple[Any, Any]) -> None:
+    (channels, outputs, groups), (kernel, options) = numbers, filters
     k = (kernel, kernel) if isinstance(kernel, int) else kernel
     weight, bias = tensor(outputs, channels // groups, *k), tensor(outputs)
     f = check(lambda x: F.conv2d(x.relu(), weight, bias, groups=groups, **options), channels)

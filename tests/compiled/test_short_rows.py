@@ -51,7 +51,8 @@ def test_widths(width: int) -> None:
         return norm * 2, x.softmax(-1), x.amax(-1), x.argmax(-1), x.half().sum(-1)
 
     graph = traced(Apply(function), (torch.randn(40, width),), (({0: "n"},),))
-    for f in (pliant.compile(graph, target=target) for target in ("native", "x86-64-avx2")):
+    targets = ("native", "x86-64-avx2") if width in WIDTHS[::2] else ("native",)
+    for f in (pliant.compile(graph, target=target) for target in targets):
         for height in (0, 1, 5, 17):
             x = torch.randn(height, width) * 3
             for got, want in zip(f(x), function(x.double()), strict=True):

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import pliant
 from pliant import UnsupportedError
 from tests.compiled.torch_run import traced
+from tests.woven import woven
 
 BF16 = 2.0**-8  # half a unit in the last place, relative
 
@@ -128,12 +129,14 @@ def test_windows_that_are_as_fast_in_f32(window: Any) -> None:
     assert "conv stays f32: no matrix product" in f.explain()
 
 
-@pytest.mark.parametrize("channels", [16, 24, 40, 64, 75])
-@pytest.mark.parametrize(("window", "stride"), [(5, 1), (5, 2), (7, 1), (4, 1), (11, 1), (18, 2)])
-def test_windows(channels: int, window: int, stride: int) -> None:
+WINDOWS = [(5, 1), (5, 2), (7, 1), (4, 1), (11, 1), (18, 2)]
+
+
+@pytest.mark.parametrize(("size", "channels"), woven(WINDOWS, [16, 24, 40, 64, 75], each=2))
+def test_windows(size: tuple[int, int], channels: int) -> None:
     """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""
     torch.manual_seed(0)
-    module = Pictures(channels, window, stride).eval()
+    module = Pictures(channels, *size).eval()
     graph = traced(module, (torch.randn(2, 3, 20, 21),), ({0: "n", 2: "h", 3: "w"},))
     f = pliant.compile(graph, precision="bf16")
     assert "[windowed]" in f.explain() and "conv stays f32" not in f.explain()

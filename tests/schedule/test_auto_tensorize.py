@@ -39,6 +39,7 @@ from tests.schedule.workloads import (
     transposed,
     window,
 )
+from tests.woven import woven
 
 MM = MatmulIntrinsic("mm_3x4", 3, 4, 2)
 n, m, k = var("n"), var("m"), var("k")
@@ -349,14 +350,16 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("types", [F32, BF16, INT8], ids=["f32", "bf16", "u8s8"])
-@pytest.mark.parametrize("name", [*WORKLOADS, *ODD])
-def test_compiled_results(name: str, types: Types) -> None:
+TYPES = {"f32": F32, "bf16": BF16, "u8s8": INT8}
+
+
+@pytest.mark.parametrize(("name", "types"), woven([*WORKLOADS, *ODD], [*TYPES], each=2))
+def test_compiled_results(name: str, types: str) -> None:
     """One kernel, 20 random shapes, beside torch; of what is multiplied in groups, too."""
-    t = target()
-    wanted = types.a, types.b, types.sum
+    t, factors = target(), TYPES[types]
+    wanted = factors.a, factors.b, factors.sum
     mm = next(x for x in target_matmuls(t) if (x.a, x.b, x.c) == wanted)
-    w = (WORKLOADS | ODD)[name](types)
+    w = (WORKLOADS | ODD)[name](factors)
     f = auto_tensorize(bare(w, *mm.intrinsics), w.result.name, [mm.plain]).function
     calls = [s.callee for s in statements(f.body) if isinstance(s, Invoke)]
     assert calls == [mm.symbol] * (4 if name == "transposed, stride 2" else 1)  # one for each phase
@@ -372,12 +375,11 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("types", [F32, BF16, INT8], ids=["f32", "bf16", "u8s8"])
-@pytest.mark.parametrize("name", WIDE)
-def test_compiled_results_with_squares(name: str, types: Types) -> None:
+@pytest.mark.parametrize(("name", "types"), woven([*WIDE], [*TYPES], each=2))
+def test_compiled_results_with_squares(name: str, types: str) -> None:
     """Operands that lie across are turned by squares, where these fit, and the rest one by one."""
-    t, w = target(), WIDE[name](types)
-    wanted = types.a, types.b, types.sum
+    t, factors = target(), TYPES[types]
+    w, wanted = WIDE[name](factors), (factors.a, factors.b, factors.sum)
     mm = next(x for x in target_matmuls(t) if (x.a, x.b, x.c) == wanted)
     p = program(w.function(), intrinsics=target_intrinsics(t))
     f = auto_tensorize(p, w.result.name, [mm.plain]).function

@@ -40,6 +40,7 @@ from tests.schedule.workloads import (
     transposed,
     window,
 )
+from tests.woven import woven
 
 LANES = target().lanes(32)
 TYPES = {"f32": F32, "bf16": BF16, "u8s8": INT8}
@@ -119,8 +120,7 @@ def test_targets_offer_them() -> None:
     assert called(q) and micro_kernels_called(q.function) == ()
 
 
-@pytest.mark.parametrize("types", TYPES)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "types"), woven([*KINDS], [*TYPES]))
 def test_compiled_results(name: str, types: str) -> None:
     """One kernel, 20 random shapes, beside torch."""
     t = TYPES[types]
@@ -133,8 +133,10 @@ def test_compiled_results(name: str, types: str) -> None:
 SIZES = ((2, 1, 13, 5), (1, 7, 1, 9), (2, 17, 37, 3), (1, 16, 16, 16))
 
 
-@pytest.mark.parametrize("types", TYPES)
-@pytest.mark.parametrize("name", [*depthwise(19), "NCW", "NDHWC", "1x1 NHWC", "5x5 NCHW"])
+@pytest.mark.parametrize(
+    ("name", "types"),
+    woven([*depthwise(19), "NCW", "NDHWC", "1x1 NHWC", "5x5 NCHW"], [*TYPES]),
+)
 def test_constant_sizes(name: str, types: str) -> None:
     """Shorter than a vector, several, and one element."""
     t = TYPES[types]

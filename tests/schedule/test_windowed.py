@@ -21,6 +21,7 @@ from pliant.ops.table import OPERATORS
 from pliant.schedule.recipes.start import start
 from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
 from tests.schedule.programs import same
+from tests.woven import woven
 
 LANES, SUMS = 2, 28
 
@@ -88,8 +89,7 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(("name", "pairs"), woven([*LARGE], [False, True]))
 def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
     options = LARGE[name]
     window = options["kernel_size"]

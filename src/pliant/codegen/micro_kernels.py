@@ -84,5 +84,6 @@ def _tile(t: Target, dot: Dot, numerics: str, vectors: int = 2, shares: int = 1)
     free = t.registers - vectors * dot.parts - (dot.parts - 1 if arm else dot.parts)
     free -= vectors * dot.biased + (dot.biased or dot.parts > 1)
     rows = free // (vectors + arm)
-    in_order, together = numerics == "batch_invariant", 4 if arm else 1
+    # Integers have the same sum in any order.
+    in_order, together = numerics == "batch_invariant" and dot.c.is_float, 4 if arm else 1
     return MicroKernel(t.lanes(32), rows, vectors, in_order, dot, together, shares)
