@@ -11,6 +11,7 @@ from torch import nn
 import pliant
 from tests.compiled.torch_cases import tensor
 from tests.frontend.torch.running import assert_same
+from tests.woven import woven
 
 SIZES = ((1, 1), (3, 2), (5, 7), (8, 16), (17, 33))
 
@@ -41,8 +42,7 @@ def check(module: nn.Module, sizes: Any = SIZES) -> None:
     assert f.stats()["compiles"] == 1
 
 
-@pytest.mark.parametrize("channels", [16, 24, 33, 64])
-@pytest.mark.parametrize("options", [
+OPTIONS = [
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": 3, "padding": 1, "stride": 2},
     {"kernel_size": 5, "padding": 2, "stride": (1, 2)},
@@ -52,8 +52,11 @@ def check(module: nn.Module, sizes: Any = SIZES) -> None:
     {"kernel_size": 9, "padding": 4},
     {"kernel_size": (3, 31), "padding": (1, 15)},
     {"kernel_size": (19, 17), "padding": (9, 8), "stride": (1, 2)},
-], ids=str)  # fmt: skip
-def test_sizes(channels: int, options: dict[str, Any]) -> None:
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "channels"), woven(OPTIONS, [16, 24, 33, 64], each=2), ids=str)
+def test_sizes(options: dict[str, Any], channels: int) -> None:
     check(model(channels, channels, **options))
 
 

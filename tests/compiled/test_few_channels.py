@@ -11,6 +11,7 @@ from torch import nn
 import pliant
 from tests.compiled.torch_cases import tensor
 from tests.frontend.torch.running import assert_same
+from tests.woven import woven
 
 SIZES = ((1, 1), (3, 2), (5, 7), (8, 16), (17, 33), (31, 70))
 
@@ -36,9 +37,10 @@ def recipes(f: pliant.Compiled) -> str:
     return " ".join(line for line in f.explain().splitlines() if "[" in line and "]" in line)
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("filters", [8, 16, 20, 24, 31, 33, 64])
-def test_filters(channels: int, filters: int) -> None:
+@pytest.mark.parametrize(
+    ("filters", "channels"), woven([8, 16, 20, 24, 31, 33, 64], [1, 3, 4], each=2)
+)
+def test_filters(filters: int, channels: int) -> None:
     conv = nn.Conv2d(channels, filters, 3, 2, 1)
     f = check(nn.Sequential(conv, nn.ReLU6(), nn.Conv2d(filters, 5, 1)), channels)
     assert "[windowed] conv" in recipes(f)

@@ -11,6 +11,7 @@ import pliant
 from tests.compiled.torch_cases import tensor
 from tests.compiled.torch_run import Apply
 from tests.frontend.torch.running import assert_same
+from tests.woven import woven
 
 DEPTHWISE = tensor(5, 1, 3, 3)
 WIDE = tensor(5, 1, 5, 7)
@@ -42,8 +43,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("width", [None, 3, 14, 70])
+@pytest.mark.parametrize(("name", "width"), woven([*CASES], [None, 3, 14, 70], each=2))
 def test_two_dimensions(name: str, width: int | None) -> None:
     fn: Any = CASES[name]
     dims = {0: "n", 2: "h"} | ({3: "w"} if width is None else {})
