@@ -107,12 +107,17 @@ def uses_tiles(symbol: str) -> bool:
 
 def configure(t: FunctionText) -> None:
     """Tiles of 16 rows of 64 bytes, from here to `release`."""
+    t.intrinsic("llvm.x86.ldtilecfg", "void", [("ptr", _whole_tiles(t))])
+
+
+def _whole_tiles(t: FunctionText) -> str:
+    """Where the configuration for such tiles lies."""
     entries = [1, *[0] * 63]  # palette 1
     for tile in range(8):
         entries[WIDTHS + 2 * tile], entries[HEIGHTS + tile] = BYTES, ROWS
     numbers = ", ".join(f"i8 {x}" for x in entries)
     t.module.define(CONFIG, f"{CONFIG} = internal constant <64 x i8> <{numbers}>, align 64")
-    t.intrinsic("llvm.x86.ldtilecfg", "void", [("ptr", CONFIG)])
+    return CONFIG
 
 
 def release(t: FunctionText) -> None:
@@ -254,9 +259,9 @@ def _load(t: FunctionText, tile: int, base: str, offset: int, step: str) -> None
 
 def _configure_part(t: FunctionText, rows: str, tiles: Sequence[int]) -> None:
     """These tiles have so many rows, the others 16."""
-    configure(t)
     config, kind = t.alloca("[64 x i8]", 64), "<64 x i8>"
-    t.line(f"store {kind} {t.assign(f'load {kind}, ptr {CONFIG}, align 64')}, ptr {config}")
+    whole = t.assign(f"load {kind}, ptr {_whole_tiles(t)}, align 64")
+    t.line(f"store {kind} {whole}, ptr {config}")
     height = t.assign(f"trunc i64 {rows} to i8")
     for tile in tiles:
         at = t.assign(f"getelementptr i8, ptr {config}, i64 {HEIGHTS + tile}")
