@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from pliant.codegen.build import Image
+from pliant.codegen.build import Image, build_micro_kernel
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.microkernel import AHEAD, LINE, MatrixKernel, MicroKernel
@@ -35,8 +35,11 @@ def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
     missing = missing_features(t.features) or forbidden_features(t.features)
     if missing:
         pytest.skip(f"no {', '.join(missing)} here: {mk.symbol} of {t.name} was not run")
-    text, symbol = by_itself(mk) if isinstance(mk, TileKernel) else (mk.text(), mk.symbol)
-    image = Image([Source(text).built(t).object], [symbol], t)
+    code, symbol = build_micro_kernel(mk, t), mk.symbol
+    if isinstance(mk, TileKernel):
+        text, symbol = by_itself(mk)
+        code = Source(text).built(t)
+    image = Image([code.object], [symbol], t)
     call = entry(image.entries[symbol])
     for tile in chain(tails(mk), evenly_apart(mk), extremes(mk)):
         run(call, tile)
