@@ -10,11 +10,11 @@ and so is the end of rows, with zeros beyond K. For 16 rows and fewer there are 
 
 Rows are copied for a step (`BLOCKS` tiles, or all that need no copies) before the step that
 precedes it is computed. Copied right before they are loaded, 32 rows take 42 to 50 ns for each 64
-bytes on a Xeon of the fourth generation, and 23 without copies: loads of tiles wait until what was
-stored there is in the cache, where it comes only after the products before it in the program are
-done. That the order here takes less was not measured. What was, on one thread: with copies of all
-rows products take 1.3 to 1.4 times as long; to pack rows, to prefetch them, or to keep a part of
-the panel in the first cache for several tiles gains nothing.
+bytes on a Xeon of 2023, and 23 without copies: loads of tiles wait until what was stored there is
+in the cache, where it comes only after the products before it in the program are done. That the
+order here takes less was not measured. What was, on one thread: with copies of all rows products
+take 1.3 to 1.4 times as long; to pack rows, to prefetch them, or to keep a part of the panel in the
+first cache for several tiles gains nothing.
 
 Whoever calls such a kernel has configured the tiles for whole ones (`configure`), once for many
 calls, since that takes as long as five products, and gives them up in the end (`release`); the
@@ -262,6 +262,7 @@ def _configure_part(t: FunctionText, rows: str, tiles: Sequence[int]) -> None:
     config, kind = t.alloca("[64 x i8]", 64), "<64 x i8>"
     whole = t.assign(f"load {kind}, ptr {_whole_tiles(t)}, align 64")
     t.line(f"store {kind} {whole}, ptr {config}")
+    rows = t.intrinsic("llvm.umax.i64", "i64", [("i64", rows), ("i64", "1")])  # none is a fault
     height = t.assign(f"trunc i64 {rows} to i8")
     for tile in tiles:
         at = t.assign(f"getelementptr i8, ptr {config}, i64 {HEIGHTS + tile}")
