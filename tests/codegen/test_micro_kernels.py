@@ -41,7 +41,8 @@ def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
         code = Source(text).built(t)
     image = Image([code.object], [symbol], t)
     call = entry(image.entries[symbol])
-    for tile in chain(tails(mk), evenly_apart(mk), extremes(mk)):
+    apart = evenly_apart(mk) if isinstance(mk, TileKernel) else ()  # others take every row alike
+    for tile in chain(tails(mk), apart, extremes(mk)):
         run(call, tile)
 
 
