@@ -35,14 +35,16 @@ def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
     missing = missing_features(t.features) or forbidden_features(t.features)
     if missing:
         pytest.skip(f"no {', '.join(missing)} here: {mk.symbol} of {t.name} was not run")
-    code, symbol = build_micro_kernel(mk, t), mk.symbol
+    cases = [tails(mk), extremes(mk)]
     if isinstance(mk, TileKernel):
         text, symbol = by_itself(mk)
         code = Source(text).built(t)
+        cases.append(evenly_apart(mk))  # others take every row alike
+    else:
+        code, symbol = build_micro_kernel(mk, t), mk.symbol
     image = Image([code.object], [symbol], t)
     call = entry(image.entries[symbol])
-    apart = evenly_apart(mk) if isinstance(mk, TileKernel) else ()  # others take every row alike
-    for tile in chain(tails(mk), apart, extremes(mk)):
+    for tile in chain.from_iterable(cases):
         run(call, tile)
 
 

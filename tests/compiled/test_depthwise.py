@@ -55,7 +55,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "channels"), woven(OPTIONS, [16, 24, 33, 64]), ids=str)
+@pytest.mark.parametrize(("options", "channels"), woven(OPTIONS, [16, 24, 33, 64], each=2), ids=str)
 def test_sizes(options: dict[str, Any], channels: int) -> None:
     check(model(channels, channels, **options))
 

@@ -390,6 +390,15 @@ def statements(root: Stmt) -> Iterator[Stmt]:
         stack += s.nested()[::-1]
 
 
+def own_statements(root: Stmt) -> Iterator[Stmt]:
+    """Those of the function that `root` is the body of: parallel loops, whose tasks are functions
+    of their own, are none of them."""
+    if not (isinstance(root, For) and root.kind == "parallel"):
+        yield root
+        for child in root.nested():
+            yield from own_statements(child)
+
+
 def stored(root: Stmt) -> Iterator[BufferRef]:
     """The places that stores and reducers below `root` write, in program order."""
     for s in statements(root):

@@ -40,6 +40,7 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     While,
+    own_statements,
     statements,
 )  # fmt: skip
 from pliant.loop.threads import AXES
@@ -680,7 +681,8 @@ class Emitter:
     def _begin(self, body: Stmt) -> None:
         """What a function of this body does before all else, and undoes where it is left."""
         self.streams = past.streams(body)
-        self.tiles = _calls_tiles(body)
+        calls = (s for s in own_statements(body) if isinstance(s, Invoke))
+        self.tiles = any(tiles.uses_tiles(s.callee) for s in calls)
         if self.tiles:
             tiles.configure(self.text)
 
@@ -727,17 +729,6 @@ class Emitter:
         self.statement(f.body)
         self.leave("0")
         self.text.module.functions.append(self.text.render(f"define i32 @{f.name}(ptr %ctx)"))
-
-
-def _calls_tiles(s: Stmt) -> bool:
-    """Whether a function of this body calls micro-kernels in tiles; tasks are functions of their
-    own."""
-    match s:
-        case For(kind="parallel"):
-            return False
-        case Invoke(callee):
-            return tiles.uses_tiles(callee)
-    return any(_calls_tiles(child) for child in s.nested())
 
 
 def _holds_numbers(s: Alloc) -> bool:

@@ -16,7 +16,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.codegen.llvm import ints
-from pliant.loop.stmt import LINE, STREAM, Alloc, Buffer, For, Invoke, Seq, Stmt, Store, offset_of
+from pliant.loop.stmt import (
+    LINE,
+    STREAM,
+    Alloc,
+    Buffer,
+    For,
+    Invoke,
+    Seq,
+    Stmt,
+    Store,
+    offset_of,
+    own_statements,
+)
 from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
@@ -70,13 +82,8 @@ def asked_once(e: Emitter, loop: str, body: Stmt) -> str:
 
 
 def streams(s: Stmt) -> bool:
-    """Whether vectors are stored so in the same function; tasks are functions of their own."""
-    match s:
-        case For(kind="parallel"):
-            return False
-        case For(notes=notes) if STREAM in dict(notes):
-            return True
-    return any(streams(child) for child in s.children() if isinstance(child, Stmt))
+    """Whether vectors are stored so in a function of this body."""
+    return any(isinstance(x, For) and STREAM in dict(x.notes) for x in own_statements(s))
 
 
 def _vectors(e: Emitter, s: Stmt) -> Iterator[Vector | None]:

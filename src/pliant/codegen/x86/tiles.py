@@ -46,6 +46,11 @@ LEFT: Final = 4  # the first tile for `a`, after those for sums
 RIGHT: Final = 6  # the first one for `b`
 BLOCKS: Final = 4  # tiles of a step along rows that are copied
 
+# LLVM's types of what is known of a step, how many tiles it has and where the panel's words begin;
+# and of its tiles, where they are, and how many bytes to the next row, and to the next tile.
+STEP_TYPES: Final = ("i64", "ptr")
+LEFT_TYPES: Final = ("ptr", "i64", "i64")
+
 CONFIG: Final = "@pl_tiles"
 WIDTHS: Final = 16  # the byte of a configuration that says how many bytes a row of tile 0 has
 HEIGHTS: Final = 48  # … how many rows it has
@@ -161,7 +166,7 @@ def _steps(t: FunctionText, kernel: TileKernel, counts: Sequence[str]) -> None:
     words = _ceildiv(t, "%K", kernel.group)
 
     # Where the next step begins, which half of the copies it may use, and the step before.
-    state = ("i64", "i64", "i64", *_STEP, *(x for _ in counts for x in _LEFT))
+    state = ("i64", "i64", "i64", *STEP_TYPES, *(x for _ in counts for x in LEFT_TYPES))
     now, then = ([t.name("s") for _ in state] for _ in range(2))
     before, head, done = t.block, t.label("head"), t.label("done")
     ready, joined, latch = t.label("ready"), t.label("joined"), t.label("latch")
@@ -221,18 +226,14 @@ def _steps(t: FunctionText, kernel: TileKernel, counts: Sequence[str]) -> None:
     t.start(done)
 
 
-_STEP: Final = ("i64", "ptr")  # of a step: how many tiles, and where the panel's words begin
-_LEFT: Final = ("ptr", "i64", "i64")  # a tile: where, bytes to the next row, bytes to the next tile
-
-
 def _compute(
     t: FunctionText, kernel: TileKernel, blocks: str, right: str, lefts: Sequence[str]
 ) -> None:
     """Add the products of so many tiles."""
-    high = len(lefts) // len(_LEFT)
+    high = len(lefts) // len(LEFT_TYPES)
     with _loop(t, "k", blocks) as k:
         for i in range(high):
-            at, step, apart = lefts[len(_LEFT) * i : len(_LEFT) * (i + 1)]
+            at, step, apart = lefts[len(LEFT_TYPES) * i : len(LEFT_TYPES) * (i + 1)]
             at = t.assign(f"getelementptr i8, ptr {at}, i64 {t.assign(f'mul i64 {k}, {apart}')}")
             _load(t, LEFT + i, at, 0, step)
         panel = t.assign(f"getelementptr [{ROWS * WIDE * BYTES} x i8], ptr {right}, i64 {k}")
@@ -319,8 +320,8 @@ def _left(
     whole: str,
     copy: str,
 ) -> tuple[str, str, str]:
-    """Tiles (`_LEFT`) of `count` elements of the rows, from element `begun` on: where they are, or
-    a copy of as many tiles as that is."""
+    """Tiles (`LEFT_TYPES`) of `count` elements of the rows, from element `begun` on: where they
+    are, or a copy of as many tiles as that is."""
     skip = t.assign(f"mul i64 {begun}, {kernel.a.bytes}")
     there = t.assign(f"getelementptr i8, ptr {rows.first}, i64 {skip}")
     copied, ready = t.label("copied"), t.label("there")
