@@ -169,3 +169,37 @@ def test_a_row_that_lies_in_an_output_is_read_for_others_before() -> None:
         x = torch.randn(n, m, m)
         for got, want in zip(f(x), function(x), strict=True):
             near(got, want)
+
+
+@pytest.mark.parametrize("width", [8, 48, 100, 384, 768])
+def test_what_a_row_gives_depends_on_no_other(width: int) -> None:
+    """Short rows are computed side by side, those that are left one by one."""
+    weight = torch.randn(width)
+    for function in (
+        lambda x: nn.functional.layer_norm(x, (width,), weight, weight),
+        lambda x: nn.functional.rms_norm(x, (width,), weight),
+    ):
+        f = pliant.compile(traced(Apply(function), (torch.randn(40, width),), (({0: "n"},),)))
+        x = torch.randn(11, width) * 3
+        whole = f(x)
+        near(whole, function(x))
+        for height in range(12):
+            assert torch.equal(f(x[:height]), whole[:height])
+        for k in range(11):
+            assert torch.equal(f(x[k : k + 1])[0], whole[k])
+
+
+def test_rows_along_two_axes_side_by_side() -> None:
+    """Groups of rows begin in one image and end in another."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x + y, (32,))
+
+    dynamic = ({0: "n", 1: "m"}, {0: "n", 1: "m"})
+    traces = traced(Apply(function), (torch.randn(3, 5, 32), torch.randn(3, 5, 32)), (dynamic,))
+    f = pliant.compile(traces)
+    for n, m in ((0, 3), (1, 1), (1, 4), (2, 3), (3, 7), (5, 1), (7, 13)):
+        x, y = torch.randn(n, m, 32), torch.randn(n, m, 32)
+        near(f(x, y), function(x.double(), y.double()))
+        y = torch.randn(m, n, 32).transpose(0, 1)  # lies otherwise
+        near(f(x, y), function(x.double(), y.double()))

@@ -96,7 +96,7 @@ class Added(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.more = nn.Parameter(torch.ones(4, 100))
+        self.more = nn.Parameter(torch.ones(40, 100))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.layer_norm(x + self.more, (100,))
@@ -104,7 +104,7 @@ class Added(nn.Module):
 
 def test_each_of_two_is_asked_for() -> None:
     """A loop asks for one thing: the second buffer's rows are a later loop's to ask for."""
-    p = scheduled(Added(), rows=4)
+    p = scheduled(Added(), rows=40)
     asked = [name for name, *_ in noted(p, PREFETCH)]
     assert sorted(asked) == sorted(b.name for b in p.function.buffers[:2])
 

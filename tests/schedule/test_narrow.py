@@ -131,3 +131,16 @@ def test_strict_numerics() -> None:
     p = row("max", -INF)
     strict = program(p.function.replace(notes=(("numerics", "strict"),)))
     refused(strict, "strict", "y_r", *band(var("y_i")))
+
+
+def test_the_start_is_where_it_was() -> None:
+    """A row of which nothing is left starts all the same; one that is none does not."""
+
+    def body(i: Int, j: Int) -> Expr:
+        return select((Index(i) <= Index(j)) & (Index(j) < Index(n)), x[i, j], -INF)
+
+    y = compute((n,), lambda i: reduce("max", (k,), lambda j: body(i, j)), "y")
+    p = program(unscheduled("rows", [y], [x], ["n", "k"])).split("y_i", 2)
+    i = 2 * var("y_i_0") + var("y_i_1")
+    q = p.narrow("y_r", minimum(maximum(i, 0), k), minimum(n, k))
+    same(p, q, SIZES)

@@ -1,5 +1,5 @@
 """Run a loop as several, one after the other, each without the conditions that hold throughout it,
-and with what is chosen throughout it.
+with what is chosen throughout it, and the loops in it as long as they are throughout it.
 
 Before:
 
@@ -42,6 +42,29 @@ After:
     for i_t in grid(m):
         with block("z_t", S(i_t + n, m + n)) as (a_t,):
             z[a_t] = y[a_t - n]
+
+Before:
+
+    @loop
+    def double(x: f32["n"], y: f32["n"], n: i64):
+        for o in grid((n + 7)//8):
+            for i in grid(min(8, -8*o + n)):
+                with block("y", S(i + 8*o, n)) as (a,):
+                    y[a] = x[a] * 2.0
+
+Steps:
+
+    p = p.loop_partition('o', sym('n//8'))
+
+After:
+
+    for o, i in grid(n//8, 8):
+        with block("y", S(i + 8*o, n)) as (a,):
+            y[a] = x[a] * 2.0
+    for o_t in grid((n + 7)//8 - (n//8)):
+        for i_t in grid(n - 8*(n//8) - 8*o_t):
+            with block("y_t", S(i_t + 8*(n//8) + 8*o_t, n)) as (a_t,):
+                y[a_t] = x[a_t] * 2.0
 """
 
 from __future__ import annotations
@@ -298,7 +321,7 @@ def conditions_in(root: Stmt) -> list[Expr]:
 
 def without_proved(root: Stmt, facts: Facts) -> Stmt:
     """`root` without conditions that hold for all values of the loops in it, and without choices
-    that one of them decides the other way."""
+    that one of them decides the other way; extents are as long as they are sure to be."""
     loops = [s for s in statements(root) if isinstance(s, For)]
     ranges = {s.var: s.extent for s in loops}
     bindings = _bindings(root)
@@ -345,6 +368,8 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
 
     def visit(node: Any) -> Any:
         match node:
+            case For(extent=extent) if _has_extremes(extent):
+                return node.replace(extent=facts.simplify(extent))
             case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
                 kept = [c for c in conjuncts(cond) if not holds(c)]
                 if isinstance(node, Block):
@@ -357,6 +382,10 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
         return node
 
     return transform(root, visit)  # type: ignore[no-any-return]
+
+
+def _has_extremes(x: Int) -> bool:
+    return any(isinstance(mono.atom, MinAtom | MaxAtom) for mono, _ in x.pairs)
 
 
 def _least(root: Stmt, cond: Expr, facts: Facts) -> Int | None:

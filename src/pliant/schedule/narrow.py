@@ -41,7 +41,7 @@ from pliant.ir.node import transform
 from pliant.ir.simplify import simplify
 from pliant.loop.reduction import as_update
 from pliant.loop.regions import bindings_of
-from pliant.loop.rewrite import replace_at, subst
+from pliant.loop.rewrite import conjoin, conjuncts, int_names, replace_at, subst
 from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, buffer, statements
 from pliant.schedule.conflicts import strict_order
 from pliant.schedule.errors import SchedulingError
@@ -62,9 +62,24 @@ def narrow(p: Program, loop: str, first: IntLike, end: IntLike) -> Program:
     path = p.loop_path("narrow", loop)
     target, facts = path[-1], p.around(path)
     assert isinstance(target, For)
-    kept = target.replace(body=without_proved(target.body, between(target, low, high, facts)))
-    body, extent = later(kept, low, p.sizes), facts.simplify(high - low)
+    inside = between(target, low, high, facts)
+    block = without_proved(target.body, inside)
+    assert isinstance(block, Block)
+    if block.init is not None:
+        block = block.replace(where=_with_start(target.body, block.where, target.var))
+    body, extent = later(target.replace(body=block), low, p.sizes), facts.simplify(high - low)
     return p.with_body(replace_at(path, target.replace(extent=extent, body=body)))
+
+
+def _with_start(block: Stmt, where: Expr | None, loop: str) -> Expr | None:
+    """The conditions `where` of a block, and of those that it had the ones for its start as well:
+    it starts also where nothing is left to combine."""
+    assert isinstance(block, Block)
+    along = {loop, *(i.var for i, x in zip(block.iters, block.bindings, strict=True)
+                     if loop in x.names)}  # fmt: skip
+    left = conjuncts(where)
+    had = conjuncts(block.where)
+    return conjoin([c for c in had if c in left or along.isdisjoint(int_names(c))])
 
 
 def check_narrow(p: Program, loop: str, first: Int, end: Int) -> None:

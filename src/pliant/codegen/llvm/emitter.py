@@ -90,7 +90,6 @@ class Emitter:
         self.name = name
         self.facts = facts
         self.options = options
-        self.flags = "contract " if options.contract else ""
         self.sites: dict[Site, None] = {}
         self.lanes = 1
         self.lane_var = ""
@@ -586,7 +585,7 @@ class Emitter:
                 args.append(("i64", exprs.emit(self, arg).text))
         params = ", ".join(kind for kind, _ in args)
         if not square.define(t.module, s.callee) and not multiply_add.define(
-            t.module, s.callee, self.flags
+            t.module, s.callee, self.options.contract
         ):
             t.module.declare(f"declare i32 @{s.callee}({params})")
         actual = ", ".join(f"{kind} {text}" for kind, text in args)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import DType, boolean, f32, i32, i64
+from pliant.base.dtypes import DType, boolean, f32, f64, i32, i64
 from pliant.codegen.llvm import ints, memory, narrow, pairs
 from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
@@ -102,6 +102,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary("add", a, b) if x.dtype is f32 and (made := pairs.add_products(e, a, b)):
+            return made
+        case Binary("add" | "sub" as op, a, b) if made := _multiply_add(e, op, a, b):
             return made
         case Binary(op, a, b):
             va, vb = together(e, emit(e, a), emit(e, b))
@@ -224,6 +226,41 @@ def binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
     return _int_binary(e, op, a, b)
 
 
+def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
+    """a + b or a - b, of which one is a product, rounded once or twice as the target prefers. None
+    where it is no such thing.
+
+    That is said here rather than left to LLVM, which fuses what it happens to see of a sum: the
+    last product of two, none that went through memory. What a kernel gives for a row would depend
+    on where it stands among others.
+    """
+    if not e.options.contract or a.dtype not in (f32, f64):
+        return None
+    match a, b:
+        case _, Binary("mul", x, y):
+            factors = [emit(e, x), emit(e, y)]
+            total = emit(e, a)
+            if op == "sub":
+                factors[0] = _unary(e, "neg", factors[0])
+        case Binary("mul", x, y), _:
+            factors = [emit(e, x), emit(e, y)]
+            total = emit(e, b)
+            if op == "sub":
+                total = _unary(e, "neg", total)
+        case _:
+            return None
+    return _fused(e, *factors, total)
+
+
+def _fused(e: Emitter, *operands: Val) -> Val:
+    """The first times the second, plus the third."""
+    values = together(e, *operands)
+    first = values[0]
+    name = f"llvm.fmuladd.{mangle(scalar_type(first.dtype), first.lanes)}"
+    text = e.text.intrinsic(name, first.type, [(v.type, v.text) for v in values])
+    return Val(text, first.dtype, first.lanes)
+
+
 def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
     t = e.text
     if is_narrow(a.dtype):
@@ -233,7 +270,7 @@ def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
         out = t.assign(f"fcmp {_FLOAT_COMPARE[op]} {a.type} {a.text}, {b.text}")
         return Val(out, boolean, a.lanes)
     if op in _FLOAT_OP:
-        out = t.assign(f"{_FLOAT_OP[op]} {e.flags}{a.type} {a.text}, {b.text}")
+        out = t.assign(f"{_FLOAT_OP[op]} {a.type} {a.text}, {b.text}")
         return Val(out, a.dtype, a.lanes)
     match op:
         case "max" | "min":
@@ -568,9 +605,15 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
     if e.lanes == 1 and count in (4, 8, 16, 32, 64):
         return _reduce_lanes(e, axis, op, x.body)
     values: list[Val] = []
+    products = e.options.contract and op == "add" and x.body.dtype in (f32, f64)
     for k in range(count):
         with e.bound(axis.var, k):
-            values.append(emit(e, x.body))
+            match x.body:
+                case Binary("mul", a, b) if products and k >= (count + 1) // 2:
+                    before = k - (count + 1) // 2
+                    values[before] = _fused(e, emit(e, a), emit(e, b), values[before])
+                case body:
+                    values.append(emit(e, body))
     while len(values) > 1:
         half = (len(values) + 1) // 2
         paired = [binary(e, op, *together(e, a, b)) for a, b in zip(values, values[half:])]

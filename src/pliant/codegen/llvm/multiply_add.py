@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from pliant.base.dtypes import DTYPES, DType, f32, i32
 from pliant.codegen.llvm.narrow import is_narrow, to_f32
-from pliant.codegen.llvm.types import memory_type, value_type, vector_type
+from pliant.codegen.llvm.types import mangle, memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.schedule.recipes.multiply_add import TYPES
 
 
-def define(module: ModuleText, symbol: str, flags: str) -> bool:
-    """Have the module contain the code of an intrinsic, with these flags of its arithmetic; False
-    where it is none of these."""
+def define(module: ModuleText, symbol: str, fused: bool) -> bool:
+    """Have the module contain the code of an intrinsic, of which a product and the sum it goes into
+    may be rounded once if `fused`; False where it is none of these."""
     found = _multiply_add(symbol)
     if found is not None and symbol not in module.defined:
         module.defined.add(symbol)
-        module.functions.append(_text(module, symbol, *found, flags))
+        module.functions.append(_text(module, symbol, *found, fused))
     return found is not None
 
 
@@ -36,7 +36,7 @@ def _multiply_add(symbol: str) -> tuple[DType, DType, int, bool] | None:
 
 
 def _text(
-    module: ModuleText, symbol: str, a: DType, b: DType, lanes: int, one: bool, flags: str
+    module: ModuleText, symbol: str, a: DType, b: DType, lanes: int, one: bool, fused: bool
 ) -> str:
     t = FunctionText(module)
     total = f32 if a.is_float else i32
@@ -47,9 +47,13 @@ def _text(
         everywhere = f"<{lanes} x i32> zeroinitializer"
         factors[1] = t.assign(f"shufflevector {kind} {first}, {kind} poison, {everywhere}")
     before = t.assign(f"load {kind}, ptr %c, align {total.bytes}")
-    multiply, add = (f"fmul {flags}", f"fadd {flags}") if total.is_float else ("mul ", "add ")
-    product = t.assign(f"{multiply}{kind} {', '.join(factors)}")
-    after = t.assign(f"{add}{kind} {before}, {product}")
+    if total.is_float and fused:
+        args = [(kind, x) for x in (*factors, before)]
+        after = t.intrinsic(f"llvm.fmuladd.{mangle(number, lanes)}", kind, args)
+    else:
+        multiply, add = ("fmul", "fadd") if total.is_float else ("mul", "add")
+        product = t.assign(f"{multiply} {kind} {', '.join(factors)}")
+        after = t.assign(f"{add} {kind} {before}, {product}")
     t.line(f"store {kind} {after}, ptr %c, align {total.bytes}")
     t.line("ret i32 0")
     header = f"define internal i32 @{symbol}(ptr %ctx, ptr %a, ptr %b, ptr %c) alwaysinline"

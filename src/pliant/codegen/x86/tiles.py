@@ -5,16 +5,12 @@
       C00 += A0 B0;  C01 += A0 B1;  C10 += A1 B0;  C11 += A1 B1
 
 A tile's rows must be equally far apart. Where those that the table names are, as in a matrix and
-along a row of an image, tiles are loaded from where they lie; others are first copied side by side,
+along a row of an image, a tile is loaded from where they lie; others are first copied side by side,
 and so is the end of rows, with zeros beyond K. For 16 rows and fewer there are no A1, C10 and C11.
 
-Rows are copied for a step (`BLOCKS` tiles, or all that need no copies) before the step that
-precedes it is computed. Copied right before they are loaded, 32 rows take 42 to 50 ns for each 64
-bytes on a Xeon of 2023, and 23 without copies: loads of tiles wait until what was stored there is
-in the cache, where it comes only after the products before it in the program are done. That the
-order here takes less was not measured. What was, on one thread: with copies of all rows products
-take 1.3 to 1.4 times as long; to pack rows, to prefetch them, or to keep a part of the panel in the
-first cache for several tiles gains nothing.
+Copying all rows made products take 1.3 to 1.4 times as long on a Xeon of 2023. To copy rows a step
+ahead of the products that read them, to prefetch them, to pack them, to keep a part of the panel in
+the first cache for several tiles gained nothing there.
 
 Whoever calls such a kernel has configured the tiles for whole ones (`configure`), once for many
 calls, since that takes as long as five products, and gives them up in the end (`release`); the
@@ -44,12 +40,6 @@ BYTES: Final = 64  # of a row of a tile
 WIDE: Final = 2  # tiles side by side
 LEFT: Final = 4  # the first tile for `a`, after those for sums
 RIGHT: Final = 6  # the first one for `b`
-BLOCKS: Final = 4  # tiles of a step along rows that are copied
-
-# LLVM's types of what is known of a step, how many tiles it has and where the panel's words begin;
-# and of its tiles, where they are, and how many bytes to the next row, and to the next tile.
-STEP_TYPES: Final = ("i64", "ptr")
-LEFT_TYPES: Final = ("ptr", "i64", "i64")
 
 CONFIG: Final = "@pl_tiles"
 WIDTHS: Final = 16  # the byte of a configuration that says how many bytes a row of tile 0 has
@@ -132,6 +122,9 @@ def release(t: FunctionText) -> None:
 def _body(module: ModuleText, kernel: TileKernel, high: int) -> None:
     """All of it, with `high` tiles one above the other."""
     t = FunctionText(module)
+    last = t.alloca(f"[{ROWS * WIDE * BYTES} x i8]", 64)
+    copies = [t.alloca(f"[{ROWS * BYTES} x i8]", 64) for _ in range(high)]
+    places = [t.alloca(f"[{ROWS} x ptr]", 64) for _ in range(high)]
     rows = t.assign(f"sub i64 %m, {(high - 1) * ROWS}")  # of the lowest tiles
     few = t.assign(f"icmp ult i64 {rows}, {ROWS}")
     with _only_if(t, few):
@@ -139,7 +132,32 @@ def _body(module: ModuleText, kernel: TileKernel, high: int) -> None:
     sums = [(i, j) for i in range(high) for j in range(WIDE)]
     for i, j in sums:
         _tile(t, "tilezero", _sum(i, j))
-    _steps(t, kernel, [*[str(ROWS)] * (high - 1), rows])
+    block = ROWS * kernel.group
+    words = _ceildiv(t, "%K", kernel.group)
+    blocks = _ceildiv(t, "%K", block)
+    counts = [str(ROWS)] * (high - 1) + [rows]
+    with _loop(t, "q", "%P") as q:
+        table = t.assign(f"getelementptr i64, ptr %offsets, i64 {t.assign(f'mul i64 {q}, %m')}")
+        lefts = [
+            _rows(t, kernel, t.assign(f"getelementptr i64, ptr {table}, i64 {i * ROWS}"), *parts)
+            for i, parts in enumerate(zip(counts, places, copies, strict=True))
+        ]
+        with _loop(t, "k", blocks) as k:
+            done = t.assign(f"mul i64 {k}, {block}")
+            rest = t.assign(f"sub i64 %K, {done}")
+            count = t.intrinsic("llvm.umin.i64", "i64", [("i64", rest), ("i64", str(block))])
+            whole = t.assign(f"icmp eq i64 {count}, {block}")
+            found = [_left(t, kernel, left, done, count, whole) for left in lefts]
+            first = t.assign(f"add i64 {t.assign(f'mul i64 {q}, {words}')}, "
+                             f"{t.assign(f'mul i64 {k}, {ROWS}')}")  # fmt: skip
+            panel = t.assign(f"getelementptr [{WIDE * BYTES} x i8], ptr %b, i64 {first}")
+            right = _whole_words(t, kernel, panel, count, whole, last)
+            for i, (at, step) in enumerate(found):
+                _load(t, LEFT + i, at, 0, step)
+            for j in range(WIDE):
+                _load(t, RIGHT + j, right, j * BYTES, str(WIDE * BYTES))
+            for i, j in sums:
+                _tile(t, kernel.instruction, _sum(i, j), LEFT + i, RIGHT + j)
     step = t.assign("mul i64 %ldc, 4")
     for i, j in sums:
         at = t.assign(f"add i64 {t.assign(f'mul i64 {step}, {i * ROWS}')}, {j * BYTES}")
@@ -151,97 +169,6 @@ def _body(module: ModuleText, kernel: TileKernel, high: int) -> None:
     t.line("ret i32 0")
     header = f"define internal i32 @{kernel.symbol}_{high}({PARAMS})"
     module.functions.append(t.render(header))
-
-
-def _steps(t: FunctionText, kernel: TileKernel, counts: Sequence[str]) -> None:
-    """All products of tiles of so many rows.
-
-    while there are steps:  make the next one ready;  compute the one before
-    """
-    room = BLOCKS * ROWS * BYTES
-    copies = [t.alloca(f"[{2 * room} x i8]", 64) for _ in counts]
-    last = t.alloca(f"[{2 * ROWS * WIDE * BYTES} x i8]", 64)
-    places = [t.alloca(f"[{ROWS} x ptr]", 64) for _ in counts]
-    positions = t.assign(f"select i1 {t.assign('icmp eq i64 %K, 0')}, i64 0, i64 %P")
-    words = _ceildiv(t, "%K", kernel.group)
-
-    # Where the next step begins, which half of the copies it may use, and the step before.
-    state = ("i64", "i64", "i64", *STEP_TYPES, *(x for _ in counts for x in LEFT_TYPES))
-    now, then = ([t.name("s") for _ in state] for _ in range(2))
-    before, head, done = t.block, t.label("head"), t.label("done")
-    ready, joined, latch = t.label("ready"), t.label("joined"), t.label("latch")
-    nothing = ["null" if x == "ptr" else "0" for x in state]
-    t.jump(head)
-    t.start(head)
-    for kind, name, first, following in zip(state, now, nothing, then, strict=True):
-        t.line(f"{name} = phi {kind} [ {first}, %{before} ], [ {following}, %{latch} ]")
-    q, begun, half, blocks, right, *lefts = now
-    more = t.assign(f"icmp ult i64 {q}, {positions}")
-    t.branch(more, ready, joined)
-
-    t.start(ready)
-    table = t.assign(f"getelementptr i64, ptr %offsets, i64 {t.assign(f'mul i64 {q}, %m')}")
-    found = [
-        _rows(t, kernel, t.assign(f"getelementptr i64, ptr {table}, i64 {i * ROWS}"), *parts)
-        for i, parts in enumerate(zip(counts, places, strict=True))
-    ]
-    block = ROWS * kernel.group
-    rest = t.assign(f"sub i64 %K, {begun}")
-    whole = t.assign(f"and i64 {rest}, {-block}")
-    is_whole = t.assign(f"icmp ne i64 {whole}, 0")
-    most = t.intrinsic("llvm.umin.i64", "i64", [("i64", whole), ("i64", str(BLOCKS * block))])
-    all_even = found[0].even
-    for each in found[1:]:
-        all_even = t.assign(f"and i1 {all_even}, {each.even}")
-    count = t.assign(f"select i1 {all_even}, i64 {whole}, i64 {most}")
-    count = t.assign(f"select i1 {is_whole}, i64 {count}, i64 {rest}")
-    several = _ceildiv(t, count, block)
-    made: list[str] = []
-    for rows, copy in zip(found, copies, strict=True):
-        to = t.assign(f"getelementptr [{room} x i8], ptr {copy}, i64 {half}")
-        made += _left(t, kernel, rows, begun, count, several, is_whole, to)
-    first = t.assign(f"add i64 {t.assign(f'mul i64 {q}, {words}')}, "
-                     f"{t.assign(f'udiv i64 {begun}, {kernel.group}')}")  # fmt: skip
-    panel = t.assign(f"getelementptr [{WIDE * BYTES} x i8], ptr %b, i64 {first}")
-    to = t.assign(f"getelementptr [{ROWS * WIDE * BYTES} x i8], ptr {last}, i64 {half}")
-    panel = _whole_words(t, kernel, panel, count, is_whole, to)
-    reached = t.assign(f"add i64 {begun}, {count}")
-    at_end = t.assign(f"icmp eq i64 {reached}, %K")
-    after = [
-        t.assign(f"add i64 {q}, {t.assign(f'zext i1 {at_end} to i64')}"),
-        t.assign(f"select i1 {at_end}, i64 0, i64 {reached}"),
-        t.assign(f"xor i64 {half}, 1"),
-    ]
-    end = t.block
-    t.jump(joined)
-
-    t.start(joined)
-    new = [*after, several, panel, *made]
-    for kind, name, value, none in zip(state, then, new, nothing, strict=True):
-        t.line(f"{name} = phi {kind} [ {value}, %{end} ], [ {none}, %{head} ]")
-    _compute(t, kernel, blocks, right, lefts)
-    t.branch(more, latch, done)
-    t.start(latch)
-    t.jump(head)
-    t.start(done)
-
-
-def _compute(
-    t: FunctionText, kernel: TileKernel, blocks: str, right: str, lefts: Sequence[str]
-) -> None:
-    """Add the products of so many tiles."""
-    high = len(lefts) // len(LEFT_TYPES)
-    with _loop(t, "k", blocks) as k:
-        for i in range(high):
-            at, step, apart = lefts[len(LEFT_TYPES) * i : len(LEFT_TYPES) * (i + 1)]
-            at = t.assign(f"getelementptr i8, ptr {at}, i64 {t.assign(f'mul i64 {k}, {apart}')}")
-            _load(t, LEFT + i, at, 0, step)
-        panel = t.assign(f"getelementptr [{ROWS * WIDE * BYTES} x i8], ptr {right}, i64 {k}")
-        for j in range(WIDE):
-            _load(t, RIGHT + j, panel, j * BYTES, str(WIDE * BYTES))
-        for i in range(high):
-            for j in range(WIDE):
-                _tile(t, kernel.instruction, _sum(i, j), LEFT + i, RIGHT + j)
 
 
 def _sum(i: int, j: int) -> int:
@@ -274,16 +201,19 @@ def _configure_part(t: FunctionText, rows: str, tiles: Sequence[int]) -> None:
 @dataclass(frozen=True)
 class _Rows:
     """Rows of a tile: `count`, where each begins in memory (`places`), the first one and how many
-    bytes from one to the next, if they are `even`ly apart."""
+    bytes from one to the next, if they are `even`ly apart; `copy` has room for 64 bytes of each."""
 
     count: str
     places: str
+    copy: str
     first: str
     step: str
     even: str
 
 
-def _rows(t: FunctionText, kernel: TileKernel, table: str, count: str, places: str) -> _Rows:
+def _rows(
+    t: FunctionText, kernel: TileKernel, table: str, count: str, places: str, copy: str
+) -> _Rows:
     """The rows that the table names from here on."""
     words, pointers, ones = f"<{ROWS} x i64>", f"<{ROWS} x ptr>", f"<{ROWS} x i1>"
     inside = _below(t, count, ROWS, "i64")
@@ -307,50 +237,36 @@ def _rows(t: FunctionText, kernel: TileKernel, table: str, count: str, places: s
     right = t.assign(f"or {ones} {right}, {over}")
     even = t.intrinsic(f"llvm.vector.reduce.and.v{ROWS}i1", "i1", [(ones, right)])
     start = t.assign(f"extractelement {pointers} {rows}, i64 0")
-    return _Rows(count, places, start, step, even)
+    return _Rows(count, places, copy, start, step, even)
 
 
 def _left(
-    t: FunctionText,
-    kernel: TileKernel,
-    rows: _Rows,
-    begun: str,
-    count: str,
-    several: str,
-    whole: str,
-    copy: str,
-) -> tuple[str, str, str]:
-    """Tiles (`LEFT_TYPES`) of `count` elements of the rows, from element `begun` on: where they
-    are, or a copy of as many tiles as that is."""
-    skip = t.assign(f"mul i64 {begun}, {kernel.a.bytes}")
+    t: FunctionText, kernel: TileKernel, rows: _Rows, done: str, count: str, whole: str
+) -> tuple[str, str]:
+    """Where a tile of elements `done` to `done` + `count` of the rows is loaded from, and how many
+    bytes its rows are apart there: where they are, or a copy."""
+    skip = t.assign(f"mul i64 {done}, {kernel.a.bytes}")
     there = t.assign(f"getelementptr i8, ptr {rows.first}, i64 {skip}")
-    copied, ready = t.label("copied"), t.label("there")
+    copied, ready = t.label("copied"), t.label("ready")
     before = t.block
     t.branch(t.assign(f"and i1 {rows.even}, {whole}"), ready, copied)
     t.start(copied)
-    some = t.intrinsic("llvm.umin.i64", "i64", [("i64", count), ("i64", str(ROWS * kernel.group))])
-    have = t.assign(f"trunc i64 {t.assign(f'mul i64 {some}, {kernel.a.bytes}')} to i8")
+    have = t.assign(f"trunc i64 {t.assign(f'mul i64 {count}, {kernel.a.bytes}')} to i8")
     mask = _below(t, have, BYTES, "i8")
     kind = f"<{BYTES} x i8>"
-    with _loop(t, "b", several) as b:
-        here = t.assign(f"add i64 {skip}, {t.assign(f'mul i64 {b}, {BYTES}')}")
-        tile = t.assign(f"getelementptr [{ROWS * BYTES} x i8], ptr {copy}, i64 {b}")
-        with _loop(t, "i", rows.count) as i:
-            entry = t.assign(f"getelementptr ptr, ptr {rows.places}, i64 {i}")
-            row = t.assign(f"load ptr, ptr {entry}, align 8")
-            at = t.assign(f"getelementptr i8, ptr {row}, i64 {here}")
-            args = [("ptr align 1", at), (f"<{BYTES} x i1>", mask), (kind, "zeroinitializer")]
-            value = t.intrinsic(f"llvm.masked.load.v{BYTES}i8.p0", kind, args)
-            to = t.assign(f"getelementptr {kind}, ptr {tile}, i64 {i}")
-            t.line(f"store {kind} {value}, ptr {to}, align 64")
+    with _loop(t, "i", rows.count) as i:
+        entry = t.assign(f"getelementptr ptr, ptr {rows.places}, i64 {i}")
+        row = t.assign(f"load ptr, ptr {entry}, align 8")
+        at = t.assign(f"getelementptr i8, ptr {row}, i64 {skip}")
+        args = [("ptr align 1", at), (f"<{BYTES} x i1>", mask), (kind, "zeroinitializer")]
+        value = t.intrinsic(f"llvm.masked.load.v{BYTES}i8.p0", kind, args)
+        to = t.assign(f"getelementptr {kind}, ptr {rows.copy}, i64 {i}")
+        t.line(f"store {kind} {value}, ptr {to}, align 64")
     after = t.block
     t.jump(ready)
     t.start(ready)
-    return (
-        t.phi("ptr", (there, before), (copy, after)),
-        t.phi("i64", (rows.step, before), (str(BYTES), after)),
-        t.phi("i64", (str(BYTES), before), (str(ROWS * BYTES), after)),
-    )
+    at = t.phi("ptr", (there, before), (rows.copy, after))
+    return at, t.phi("i64", (rows.step, before), (str(BYTES), after))
 
 
 def _whole_words(
