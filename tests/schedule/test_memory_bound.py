@@ -91,6 +91,23 @@ def test_passes_share_what_they_ask_for() -> None:
         assert shares == [1]
 
 
+class Total(nn.Module):
+    """The sum of a row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1)
+
+
+def test_the_only_pass_asks_where_no_cache_has_the_rows() -> None:
+    for columns in (4096, 256):
+        many = scheduled(Total(), (32 << 20) // (4 * columns), columns)
+        asked = noted(many, PREFETCH)
+        x = many.function.buffers[0]
+        assert {(name, ahead, cache) for name, ahead, _, cache, _ in asked} == {(x.name, 2048, 2)}
+        for few in (scheduled(Total(), 64, columns), scheduled(Total(), columns=columns)):
+            assert not noted(few, PREFETCH)
+
+
 class Added(nn.Module):
     """Layer norm of a sum of rows."""
 

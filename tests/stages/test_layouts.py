@@ -47,3 +47,30 @@ def test_linear_attention() -> None:
     f = pliant.compile(model, (x,))
     assert "matmul_1.packed[1, 16, 1, 16, " in f.explain()
     torch.testing.assert_close(f(x), model(x), rtol=1e-3, atol=1e-5)
+
+
+class Tokens(torch.nn.Module):
+    """A depthwise convolution of tokens, which are an image of a batch of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(24, 24, 3, padding=1, groups=24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        image = (x * 2).transpose(1, 2).view(1, 24, 10, -1)
+        return self.conv(image).flatten(2).transpose(1, 2).sigmoid() + 1
+
+
+def test_an_image_of_a_batch_of_one() -> None:
+    """Its batch is no row that may go: tokens stay side by side, and no kernel turns them."""
+    torch.manual_seed(0)
+    model = Tokens().eval()
+    x = torch.randn(1, 110, 24)
+    f = pliant.compile(model, (x,))
+    assert "-> conv[1, 24, 10, 11]" in f.explain()
+    torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+    conv = torch.nn.Conv2d(5, 7, 3, padding=1)  # without a batch
+    image = torch.randn(5, 9, 11)
+    torch.testing.assert_close(
+        pliant.compile(conv, (image,))(image), conv(image), rtol=1e-4, atol=1e-5
+    )

@@ -9,7 +9,7 @@ back the number. Everything is proved with symbolic extents; what cannot be prov
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pliant.loop.bounds import declare_loops, span
 from pliant.loop.regions import Access, without_names
@@ -62,8 +62,8 @@ def _agreed(
         i, j = a.index(d), b.index(d)
         if i is not None and j is not None:
             known += _outer_parts(i, j, names, inner_a, inner_b, inside)
-    i, j = _alike_parts(a, inner_a, b, inner_b)
-    known += _outer_parts(i, j, names, inner_a, inner_b, inside)
+    for i, j in (_alike_parts(a, inner_a, b, inner_b), *_fused(a, b)):
+        known += _outer_parts(i, j, names, inner_a, inner_b, inside)
     return _solve(known, ranges, inside)
 
 
@@ -88,6 +88,17 @@ def _alike_parts(
         if i is not None and j is not None and i is j.subs(same):
             parts = parts[0] + i * stride, parts[1] + j * stride
     return parts
+
+
+def _fused(a: Access, b: Access) -> Iterator[tuple[Int, Int]]:
+    """Numbers of which one dimension is indexed by the quotients, another by the remainders."""
+    for d in range(a.buffer.rank):
+        quotients = [None if i is None else i.sole_atom for i in (a.index(d), b.index(d))]
+        match quotients:
+            case [DivAtom(num=i, den=c), DivAtom(num=j, den=other)] if c is other:
+                left = (i % c, j % c)
+                if any((a.index(e), b.index(e)) == left for e in range(a.buffer.rank)):
+                    yield i, j
 
 
 def _alike(a: Access, inner_a: Sequence[For], b: Access, inner_b: Sequence[For]) -> bool:

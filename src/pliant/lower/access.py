@@ -80,6 +80,15 @@ def reads_many(tensor: Compute) -> bool:
     return max(loads.values(), default=0) >= MANY
 
 
+def slides(tensor: Compute) -> bool:
+    """Whether an index mixes an output axis with a reduction axis: a sliding window."""
+    outer = {a.var for a in tensor.axes}
+    inner = {a.var for a in tensor.reduce_axes}
+    loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load))
+    indices = (i.int_.names for n in loads for i in n.indices if isinstance(i, Index))
+    return any(names & outer and names & inner for names in indices)
+
+
 def cost_of(x: Expr) -> int:
     """Rough arithmetic per element: how dear it is to compute twice."""
     return sum(8 if _is_long(n) else 1 for n in own_nodes(x) if isinstance(n, Binary | Expr))

@@ -51,9 +51,10 @@ class Spec:
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
-    least LARGE bytes; `long`: rows of them that are known to have at least LONG bytes; `in_lines`:
-    rows of them that are known to fill cache lines. `flushes`: what becomes bf16 here is for
-    products, which take subnormal numbers for 0, so it may lose them before.
+    least LARGE bytes, or that read at least twice as many; `long`: rows of outputs that are known
+    to have at least LONG bytes; `in_lines`: that are known to fill cache lines. `flushes`: what
+    becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
+    before.
     """
 
     kind: str
@@ -203,7 +204,12 @@ def _is_large(group: Group) -> bool:
     total = as_int(0)
     for t in outputs:
         total = total + prod(t.shape, start=as_int(1)) * t.dtype.bytes
-    return total.is_const and total.value >= LARGE
+    if total.is_const and total.value >= LARGE:
+        return True
+    over = [m.tensor for m in group.members if isinstance(m.tensor, Compute)]
+    read = [prod((a.extent for a in (*t.axes, *t.reduce_axes)), start=as_int(1)) for t in over]
+    widths = [x.source.dtype.bytes for t in over for x in own_nodes(t.body) if isinstance(x, Load)]
+    return any(n.is_const and n.value * min(widths, default=0) >= 2 * LARGE for n in read)
 
 
 def _are_long(group: Group) -> bool:

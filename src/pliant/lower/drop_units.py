@@ -6,8 +6,8 @@
 
 The maps over such values follow. A dimension that merely has one element, such as a batch of one,
 is read through its axis, so it stays. What something other than a comprehension reads keeps its
-dimensions, and so do products: theirs say which way an image lies. A result that is a reduction is
-a copy of one that may lose them.
+dimensions, and so do products and sliding windows: theirs say which way an image lies. A result
+that is a reduction is a copy of one that may lose them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pliant.ir.einsum import names_in
 from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, own_nodes
-from pliant.lower.access import classify
+from pliant.lower.access import classify, slides
 from pliant.lower.stages import Stage, Stages
 
 
@@ -94,7 +94,7 @@ def _is_row_value(tensor: Compute, s: Stages, kept: dict[str, Any]) -> bool:
     other shapes."""
     kind = classify(tensor)
     if kind == "reduction":
-        return True
+        return not slides(tensor)
     if kind not in ("map", "copy"):
         return False
     names = {n.source.name for n in own_nodes(tensor.body) if isinstance(n, Load)}

@@ -19,7 +19,7 @@ from pliant.ir.mapping import likely_value
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, own_nodes
-from pliant.lower.access import classify, is_identity, reads_many
+from pliant.lower.access import classify, is_identity, reads_many, slides
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
@@ -303,19 +303,9 @@ def _only_maps_follow(name: str, s: Stages, readers: Mapping[str, list[str]]) ->
 
 
 def _windowed(tensor: Compute) -> bool:
-    """An index that mixes an output axis with a reduction axis: a sliding window."""
-    outer = {a.var for a in tensor.axes}
-    inner = {a.var for a in tensor.reduce_axes}
-    for node in own_nodes(tensor.body):
-        if isinstance(node, Load):
-            mixed = any(
-                isinstance(i, Index) and i.int_.names & outer and i.int_.names & inner
-                for i in node.indices
-            )
-            if mixed:
-                return True
-    # a 1 x 1 window leaves no iterator behind, but strided or plain spatial axes do not come last
-    return len(tensor.axes) >= 4 and len(inner) <= 3
+    """A sliding window. One of 1 x 1 leaves no iterator behind, but strided or plain spatial axes
+    do not come last."""
+    return slides(tensor) or (len(tensor.axes) >= 4 and len(tensor.reduce_axes) <= 3)
 
 
 def _with_last(tensor: Compute, names: tuple[str, ...]) -> Order:
