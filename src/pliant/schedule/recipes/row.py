@@ -34,7 +34,7 @@ from pliant.sym.expr import Int, as_int, maximum, var
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
 UNROLLS: Final = 8  # at most
-SIDE_BY_SIDE: Final = (4, 2)  # rows
+TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
 AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
 FURTHER: Final = 8 << 10  # … and where it is the only one
@@ -199,9 +199,9 @@ def _in_an_output(p: Program, group: RowGroup, name: str) -> Program:
 
 def _rows_together(group: RowGroup, lanes: int) -> int:
     """How many rows each pass goes over before the next one: several where they are short, so that
-    a row need not wait for what follows from its sums, and what all rows read is loaded once (Zen
-    4: layer norm of 64 to 768 columns takes 0.65 to 0.95 as long). Four of a page and more would
-    have the same places in the first cache."""
+    no row waits for what follows from its sums (Zen 4: layer norm of 64 to 384 columns takes 0.7 to
+    0.9 as long). Memory is read and written in the order in which it lies; rows side by side would
+    be faster by another 0.07 in the caches, and take up to twice as long past them."""
     spec, rows = group.spec, group.count
     columns = prod((spec.space[d] for d in spec.order[spec.rows :]), start=as_int(1))
     if group.stored_late or not columns.is_const or list(spec.order) != sorted(spec.order):
@@ -212,7 +212,7 @@ def _rows_together(group: RowGroup, lanes: int) -> int:
     if len(axes) > 1 and any(columns.value % w for w in _widths(columns, lanes)[0]):
         return 1  # it is not seen that columns left in one group are not those of others
     each = columns.value * max(t.dtype.bytes for t in group.members.values())
-    fits = (k for k in SIDE_BY_SIDE if k * each <= ROOM)
+    fits = (k for k in TOGETHER if k * each <= ROOM)
     return next((k for k in fits if not rows.is_const or rows.value >= k), 1)
 
 
@@ -274,13 +274,11 @@ def passes(
 def _pass(
     p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, groups: bool, name: str
 ) -> tuple[Program, str]:
-    """One run over the columns for all these blocks, in blocks of several vectors; `name` is that
-    of the decision how many columns they have. Of the rows of `groups` maps are computed side by
-    side, sums one after the other: memory is read faster in the order in which it lies (Zen 4: rows
-    of 1 KB that no cache has are summed in half the time). Gives the loop over whole blocks."""
+    """One run over the columns for all these blocks, in blocks of several vectors, of one row of
+    `groups` after the other; `name` is that of the decision how many columns they have. Gives the
+    loop over whole blocks."""
     extent = p.loop(next(iter(columns.values()))).extent
     widths, width = _widths(extent, lanes)
-    side_by_side = groups and not any(n in group.reductions for n in columns)
     p = p.sample_categorical(name, widths, default=width)
     (wide,) = p.numbers
     first, first_rows = "", ""
@@ -290,9 +288,7 @@ def _pass(
         outer, lane = p.made
         if groups:
             (several,) = p.loops(name)[1:-2]
-            if side_by_side:
-                p = p.reorder(outer, several)
-            elif first_rows:
+            if first_rows:
                 p = p.merge(first_rows, several)
             first_rows = first_rows or several
         if name in group.reductions:
@@ -322,16 +318,13 @@ def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
 
 
 def _whole_groups(p: Program, row: str, axes: int, whole: Int) -> tuple[Program, str]:
-    """The loop `row` over groups of rows does the whole ones, side by side. Gives the loop over the
-    rest, in which they come one after the other; empty where none is left."""
+    """The loop `row` over groups of rows does the whole ones. Gives the loop over the rest; empty
+    where none is left."""
     several = [s.var for s in _loops(p, row) if _is_over_rows(s, axes)]
     rest = ""
     if p.loop(row).extent is not whole:
         p = p.loop_partition(row, whole)
         (rest,) = p.made
-        for loop in _loops(p, rest):
-            if isinstance(loop.body, For) and _is_over_rows(loop.body, axes):
-                p = p.reorder(loop.body.var, loop.var)
     for name in several:
         p = p.unroll(name)
     return p, rest
