@@ -1,7 +1,7 @@
 """Rows: reductions along the columns with maps over columns and rows, in as few passes over each
 row as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm three.
 
-    parallel over rows:
+    parallel over rows, or over groups of a few short ones, each pass of one after the other:
         per pass: columns in blocks of several vectors, then the rest under a mask
             maps that are stored; partial results of reductions, one for each lane and vector
         after it: the partial results to one value; values of the row that follow from it
@@ -117,9 +117,8 @@ class RowGroup:
     @property
     def count(self) -> Int:
         """How many rows there are."""
-        return prod(
-            (self.spec.space[d] for d in self.spec.order[: self.spec.rows]), start=as_int(1)
-        )
+        spec = self.spec
+        return prod((spec.space[d] for d in spec.order[: spec.rows]), start=as_int(1))
 
     def over_space(self, name: str) -> bool:
         """A map over rows and columns; others have a value for each row."""
