@@ -36,6 +36,7 @@ UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; wi
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
+STAGES: Final = 20  # of such rows, at most: each has code of its own
 AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
 FURTHER: Final = 8 << 10  # … and where it is the only one
 
@@ -211,7 +212,7 @@ def _rows_together(group: RowGroup, lanes: int) -> int:
     if len(axes) > 1 and any(columns.value % w for w in _widths(columns, lanes)[0]):
         return 1  # it is not seen that columns left in one group are not those of others
     each = columns.value * max(t.dtype.bytes for t in group.members.values())
-    fits = (k for k in TOGETHER if k * each <= ROOM)
+    fits = (k for k in TOGETHER if k * each <= ROOM and k * len(group.members) <= STAGES)
     return next((k for k in fits if not rows.is_const or rows.value >= k), 1)
 
 
