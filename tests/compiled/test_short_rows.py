@@ -173,7 +173,7 @@ def test_a_row_that_lies_in_an_output_is_read_for_others_before() -> None:
 
 @pytest.mark.parametrize("width", [8, 48, 100, 384, 768])
 def test_what_a_row_gives_depends_on_no_other(width: int) -> None:
-    """Short rows are computed side by side, those that are left one by one."""
+    """Short rows are computed in groups, of which the last has those that are left."""
     weight = torch.randn(width)
     for function in (
         lambda x: nn.functional.layer_norm(x, (width,), weight, weight),
@@ -189,7 +189,7 @@ def test_what_a_row_gives_depends_on_no_other(width: int) -> None:
             assert torch.equal(f(x[k : k + 1])[0], whole[k])
 
 
-def test_rows_along_two_axes_side_by_side() -> None:
+def test_groups_of_rows_along_two_axes() -> None:
     """Groups of rows begin in one image and end in another; an output is read again."""
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:

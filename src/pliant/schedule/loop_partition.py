@@ -84,7 +84,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import bound_ends
 from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import LoopRef, Program, primitive
-from pliant.sym.atoms import DivAtom, MaxAtom, MinAtom
+from pliant.sym.atoms import HAS_EXTREME, DivAtom, MaxAtom, MinAtom
 from pliant.sym.expr import Int, IntLike, as_int, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts
 
@@ -368,7 +368,7 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
 
     def visit(node: Any) -> Any:
         match node:
-            case For(extent=extent) if _has_extremes(extent):
+            case For(extent=extent) if extent.flags & HAS_EXTREME:
                 return node.replace(extent=facts.simplify(extent))
             case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
                 kept = [c for c in conjuncts(cond) if not holds(c)]
@@ -382,10 +382,6 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
         return node
 
     return transform(root, visit)  # type: ignore[no-any-return]
-
-
-def _has_extremes(x: Int) -> bool:
-    return any(isinstance(mono.atom, MinAtom | MaxAtom) for mono, _ in x.pairs)
 
 
 def _least(root: Stmt, cond: Expr, facts: Facts) -> Int | None:

@@ -193,9 +193,10 @@ def _float_sign(e: Emitter, v: Val) -> Val:
     return Val(out, v.dtype, v.lanes)
 
 
-def _llvm(e: Emitter, name: str, v: Val) -> Val:
+def _llvm(e: Emitter, name: str, v: Val, *more: Val) -> Val:
     full = f"llvm.{name}.{mangle(scalar_type(v.dtype), v.lanes)}"
-    return Val(e.text.intrinsic(full, v.type, [(v.type, v.text)]), v.dtype, v.lanes)
+    text = e.text.intrinsic(full, v.type, [(x.type, x.text) for x in (v, *more)])
+    return Val(text, v.dtype, v.lanes)
 
 
 def call_math(e: Emitter, name: str, *args: Val) -> Val:
@@ -234,7 +235,7 @@ def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
     last product of two, none that went through memory. What a kernel gives for a row would depend
     on where it stands among others.
     """
-    if not e.options.contract or a.dtype not in (f32, f64):
+    if not _may_fuse(e, a.dtype):
         return None
     match a, b:
         case _, Binary("mul", x, y):
@@ -252,13 +253,13 @@ def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
     return _fused(e, *factors, total)
 
 
+def _may_fuse(e: Emitter, dtype: DType) -> bool:
+    return e.options.contract and dtype in (f32, f64)
+
+
 def _fused(e: Emitter, *operands: Val) -> Val:
     """The first times the second, plus the third."""
-    values = together(e, *operands)
-    first = values[0]
-    name = f"llvm.fmuladd.{mangle(scalar_type(first.dtype), first.lanes)}"
-    text = e.text.intrinsic(name, first.type, [(v.type, v.text) for v in values])
-    return Val(text, first.dtype, first.lanes)
+    return _llvm(e, "fmuladd", *together(e, *operands))
 
 
 def _float_binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
@@ -605,13 +606,14 @@ def _reduce(e: Emitter, x: Reduce) -> Val:
     if e.lanes == 1 and count in (4, 8, 16, 32, 64):
         return _reduce_lanes(e, axis, op, x.body)
     values: list[Val] = []
-    products = e.options.contract and op == "add" and x.body.dtype in (f32, f64)
+    first = (count + 1) // 2  # values, to which products are added that come later
+    fuses = op == "add" and _may_fuse(e, x.body.dtype)
     for k in range(count):
         with e.bound(axis.var, k):
             match x.body:
-                case Binary("mul", a, b) if products and k >= (count + 1) // 2:
-                    before = k - (count + 1) // 2
-                    values[before] = _fused(e, emit(e, a), emit(e, b), values[before])
+                case Binary("mul", a, b) if fuses and k >= first:
+                    total = values[k - first]
+                    values[k - first] = _fused(e, emit(e, a), emit(e, b), total)
                 case body:
                     values.append(emit(e, body))
     while len(values) > 1:
