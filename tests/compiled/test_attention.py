@@ -352,6 +352,27 @@ def test_values_ask_for_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(f(x), module(x), rtol=2e-5, atol=2e-5)
 
 
+class Units(torch.nn.Module):
+    """Queries, keys and values of heads and windows, as Hiera and video models have them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, windows, tokens, _ = x.shape
+        parts = x.relu().view(b, windows, tokens, 3, 4, 24).permute(3, 0, 4, 1, 2, 5)
+        return attend(*parts.unbind(0)).transpose(1, 3).reshape(b, -1, 96)
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_heads_and_windows(windows: int) -> None:
+    """Scores and their sums have a dimension more than those of sequences, and lie in rows, too."""
+    module, shape = Units(), (windows, 50, 288)
+    dims = {0: "b"} if windows == 1 else {0: "b", 1: "w"}
+    f = pliant.compile(module, (tensor(2, *shape),), dynamic_shapes=({**dims, 2: "t"},))
+    assert f.explain().count("[attention") == 1
+    for b, tokens in ((1, 1), (2, 33), (1, 196)):
+        x = tensor(b, windows, tokens, 288, seed=tokens)
+        torch.testing.assert_close(f(x), module(x), rtol=2e-5, atol=2e-5)
+
+
 def test_epilogue() -> None:
     def gated(q: Any, k: Any, v: Any, g: Any) -> Any:
         return torch.relu(attend(q, k, v) * g) + 1

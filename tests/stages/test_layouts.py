@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 
 import pliant
@@ -9,6 +12,7 @@ from pliant.base.dtypes import f32
 from pliant.codegen.llvm.target import target
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim
+from pliant.lower import function
 from pliant.ops.table import OPERATORS
 from pliant.sym.expr import var
 from tests.models.efficientvit import LiteMLA
@@ -35,8 +39,8 @@ def test_most_is_read() -> None:
     rest = b.call("slice", out, starts=(0, 0), stops=(16, var("t")), steps=(1, 1))
     y = b.call("div", rest, b.call("add", last, b.scalar(1e-5, f32)))
     z = b.call("matmul", b.call("transpose", y, perm=(1, 0)), b.param("w", f32, (16, 8)))
-    function, weights = b.finish([z])
-    assert "kv" in packed(stages_of(function, weights, T, programs=False))
+    graph, weights = b.finish([z])
+    assert "kv" in packed(stages_of(graph, weights, T, programs=False))
 
 
 def test_linear_attention() -> None:
@@ -74,3 +78,22 @@ def test_an_image_of_a_batch_of_one() -> None:
     torch.testing.assert_close(
         pliant.compile(conv, (image,))(image), conv(image), rtol=1e-4, atol=1e-5
     )
+
+
+def test_sums_of_rows_are_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maximum over the last of five dimensions wants them in rows, and so does what reads it."""
+    chosen: dict[str, tuple[int, ...]] = {}
+    choose = function.choose_layouts
+
+    def noted(*args: Any) -> Any:
+        chosen.update(choose(*args))
+        return dict(chosen)
+
+    monkeypatch.setattr(function, "choose_layouts", noted)
+    b = Builder("main", OPERATORS)
+    b.dim("t", Dim(min=1, likely=(196,)))
+    x = b.call("relu", b.param("x", f32, (2, 4, 3, var("t"), var("t"))))
+    graph, weights = b.finish([b.call("relu", b.call("softmax", x, axis=4))])
+    stages_of(graph, weights, T, programs=False)
+    assert len(chosen) > 4
+    assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen

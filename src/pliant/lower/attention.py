@@ -113,7 +113,8 @@ def _attention(
     if operand.source.shape != scores.shape or names[column] != two.inner:
         raise _ApartError("the second product does not sum over columns of the first")
     there = dict(zip(axes, names, strict=True))
-    if ([there[x] for x in one.m], [there[x] for x in one.batch]) != ([*two.m], [*two.batch]):
+    # Of the dimensions of a batch any order will do: each of its products is a task of its own.
+    if [there[x] for x in one.m] != [*two.m] or {there[x] for x in one.batch} != {*two.batch}:
         raise _ApartError("the products have other rows")
     between = _between(s, readers, column, first, last)
     _check_kept(s, between, scores.shape, operand.source.name)

@@ -247,7 +247,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     filters = filters_of(tensor)
     if filters:
         return _with_last(tensor, (filters,))
-    if kind == "reduction" and rank >= 3 and _windowed(tensor):
+    if kind == "reduction" and rank >= 3 and slides(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     if kind == "map" and reads_many(tensor) and (along := _read_along(loads, orders)):
@@ -303,8 +303,8 @@ def _only_maps_follow(name: str, s: Stages, readers: Mapping[str, list[str]]) ->
 
 
 def _windowed(tensor: Compute) -> bool:
-    """A sliding window. One of 1 x 1 leaves no iterator behind, but strided or plain spatial axes
-    do not come last."""
+    """A sliding window of products. One of 1 x 1 leaves no iterator behind, but strided or plain
+    spatial axes do not come last."""
     return slides(tensor) or (len(tensor.axes) >= 4 and len(tensor.reduce_axes) <= 3)
 
 
@@ -380,7 +380,7 @@ def _rows_along(
 ) -> int | None:
     """The dimension of a contraction's operand, but not its last, along which its rows should lie,
     or what windows reduce, whose order says along which dimension; None for what is neither."""
-    if order is not None and classify(reader) == "reduction" and _windowed(reader):
+    if order is not None and classify(reader) == "reduction" and slides(reader):
         dim = _dim_along(load, reader, reader.axes[order[-1]].var)
         return None if dim == len(load.indices) - 1 else dim
     c = _placed(reader, order, constants)

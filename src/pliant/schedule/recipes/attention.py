@@ -294,4 +294,5 @@ def _by_table(
     if p.block(name).where is not None:
         p = p.pad_block(name)
     along = [LoopRef(x) for x in reduced]
-    return rows_by_table(p, name, source, along, block, table, gather=plan.gather)
+    own = source in dict(spec.members)  # what this kernel makes lies in rows, whatever was planned
+    return rows_by_table(p, name, source, along, block, table, gather=plan.gather and not own)
