@@ -23,7 +23,7 @@ from pliant.ir.expr import Expr, Load, Reduce
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import DEAR, ROW_COMBINERS, bare_name, classify, cost_of
 from pliant.lower.pack import Plan
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, readers_of
 from pliant.sym.expr import Int
 
 FEW: Final = 32  # elements of rows that fit into registers: nothing is gained by keeping them near
@@ -47,10 +47,7 @@ class _ApartError(Exception):
 def find_attention(s: Stages, plans: Mapping[str, Plan]) -> Iterator[tuple[str, Attention | str]]:
     """For each packed product, by name, whose rows are made of another's: what can share a kernel
     with it, or why that is not possible."""
-    readers: dict[str, list[str]] = {}
-    for name, stage in s.stages.items():
-        for source in stage.inputs:
-            readers.setdefault(source, []).append(name)
+    readers = readers_of(s)
     # What is packed of weights is no stage here: it was when the model was compiled.
     products = [n for n in s.stages if n in plans and plans[n].packed in s.stages]
     for last in products:

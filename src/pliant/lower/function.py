@@ -19,7 +19,7 @@ from pliant.lower.as_graph import (
     split_functions,
 )
 from pliant.lower.canonical import Launch, Spec, outline
-from pliant.lower.constants import constant_values
+from pliant.lower.constants import constant_values, part_places
 from pliant.lower.contraction import KINDS, Factors
 from pliant.lower.drop_units import drop_units
 from pliant.lower.gaps import gaps_before
@@ -63,7 +63,8 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Split:
-    """A function in two: what depends on weights alone, run once, and the rest, run in every call.
+    """A function in two: what is constant (`lower.constants`), run once, and the rest, run in every
+    call.
 
     `prepared` are the values that pass from the first to the second.
     """
@@ -116,6 +117,7 @@ def lower_function(
         sum_zeros_apart(s, factors)
     pad_windows(s)
     turn_sampled(s)
+    part_places(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
     relay(s, orders)

@@ -32,7 +32,7 @@ from pliant.ir.expr import (
 from pliant.ir.node import Node, transform
 from pliant.ir.simplify import simplify
 from pliant.ir.tensor import Compute, own_nodes, sources
-from pliant.lower.access import cost_of, is_copy
+from pliant.lower.access import cost_of, is_copy, takes_long
 from pliant.lower.conditions import always
 from pliant.lower.stages import Stages, remove_dead
 from pliant.sym.expr import as_int, var
@@ -141,8 +141,12 @@ def _one_choice(node: Node) -> Node:
 
 
 def _is_free(tensor: Compute) -> bool:
-    loads = any(isinstance(n, Load) for n in own_nodes(tensor.body))
-    return not loads and not tensor.reduce_axes and cost_of(tensor.body) <= MAX_FREE_COST
+    """Whether it costs nothing to compute again, of places alone: a function that takes long does,
+    but of one element, which a loop computes in front of it."""
+    if any(isinstance(n, Load) for n in own_nodes(tensor.body)) or tensor.reduce_axes:
+        return False
+    single = all(a.extent == 1 for a in tensor.axes)
+    return cost_of(tensor.body) <= MAX_FREE_COST and (single or not takes_long(tensor.body))
 
 
 def through(tensor: Compute, bodies: dict[str, Compute]) -> Compute:

@@ -27,9 +27,9 @@ from pliant.loop.stmt import PAGE
 from pliant.lower.access import classify, reads_many
 from pliant.lower.contraction import contraction
 from pliant.lower.gaps import compact_values
-from pliant.lower.layout import Gap, Order, readers_of
+from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import product
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, readers_of
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 

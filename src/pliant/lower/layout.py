@@ -23,7 +23,7 @@ from pliant.lower.access import classify, is_identity, reads_many, slides
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
-from pliant.lower.stages import Stage, Stages, copy_of
+from pliant.lower.stages import Stage, Stages, copy_of, readers_of
 from pliant.sym.expr import Int, IntLike, as_int, var
 
 Order = tuple[int, ...]
@@ -320,15 +320,6 @@ def _keeps_dims(load: Load, tensor: Compute) -> bool:
         isinstance(i, Index) and i.int_.names & {b.var for b in tensor.axes} <= {a.var}
         for i, a in zip(load.indices, tensor.axes, strict=True)
     )
-
-
-def readers_of(s: Stages) -> dict[str, list[str]]:
-    """The stages that read each value."""
-    readers: dict[str, list[str]] = {}
-    for name, stage in s.stages.items():
-        for source in stage.inputs:
-            readers.setdefault(source, []).append(name)
-    return readers
 
 
 def _first_loads(reader: Tensor) -> dict[str, Load]:

@@ -49,7 +49,7 @@ from pliant.lower.gaps import compact_values, gap_for, rows_collide
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.panel_width import panel_width
-from pliant.lower.stages import Stage, Stages, remove_dead
+from pliant.lower.stages import Stage, Stages, readers_of, remove_dead
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
 
@@ -245,10 +245,7 @@ def _plan_before(tensor: Compute, stage: Stage) -> Plan:
 
 def inline_into_packs(s: Stages) -> None:
     """Maps that only a packing stage reads are computed while packing."""
-    readers: dict[str, list[str]] = {}
-    for name, stage in s.stages.items():
-        for source in stage.inputs:
-            readers.setdefault(source, []).append(name)
+    readers = readers_of(s)
     for name, stage in list(s.stages.items()):
         if stage.op != "pack" or not isinstance(stage.tensor, Compute):
             continue

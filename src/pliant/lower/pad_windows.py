@@ -16,8 +16,8 @@ from pliant.ir.expr import Binary, Const, Expr, Index, Load, Select
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, all_of, compute, own_nodes, within
 from pliant.lower.conditions import conjuncts
-from pliant.lower.layout import readers_of, runs_in_rows
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.layout import runs_in_rows
+from pliant.lower.stages import Stage, Stages, readers_of
 from pliant.sym.expr import Int, as_int, maximum
 from pliant.sym.facts import Facts
 

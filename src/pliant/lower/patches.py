@@ -20,9 +20,9 @@ from pliant.ir.mapping import SIDE, likely_value
 from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import bare_name, classify, is_identity, reads_many
 from pliant.lower.attention import operand_of
-from pliant.lower.layout import Order, readers_of
+from pliant.lower.layout import Order
 from pliant.lower.pack import Plan
-from pliant.lower.stages import Stages
+from pliant.lower.stages import Stages, readers_of
 from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import as_int
 

@@ -20,8 +20,8 @@ from pliant.ir.expr import Index, Load
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import bare_name
-from pliant.lower.layout import Order, readers_of
-from pliant.lower.stages import Stages
+from pliant.lower.layout import Order
+from pliant.lower.stages import Stages, readers_of
 from pliant.sym.expr import var
 
 

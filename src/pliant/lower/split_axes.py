@@ -25,9 +25,9 @@ from pliant.lower.access import is_copy, is_identity
 from pliant.lower.channel_groups import ChannelGroups, channel_groups
 from pliant.lower.conditions import assuming, needed
 from pliant.lower.contraction import KINDS, Factors
-from pliant.lower.layout import Order, own_wish, readers_of, runs_in_rows
+from pliant.lower.layout import Order, own_wish, runs_in_rows
 from pliant.lower.phases import Phase, phases
-from pliant.lower.stages import Stage, Stages
+from pliant.lower.stages import Stage, Stages, readers_of
 from pliant.sym.expr import Int, as_int, ceildiv, var
 from pliant.sym.facts import Facts
 

@@ -89,6 +89,15 @@ class Stages:
         return replace(stage, name=inner), copy
 
 
+def readers_of(s: Stages) -> dict[str, list[str]]:
+    """The stages that read each value."""
+    readers: dict[str, list[str]] = {}
+    for name, stage in s.stages.items():
+        for source in stage.inputs:
+            readers.setdefault(source, []).append(name)
+    return readers
+
+
 def copy_of(source: Input) -> Compute:
     """The comprehension that copies a value."""
     return compute(source.dims, lambda *i: source[i])
