@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pliant.base.dtypes import DType
+from pliant.base.dtypes import DType, f32
 from pliant.codegen.microkernel import MatrixKernel
 from pliant.loop.stmt import ABSENT, ZEROS
 
@@ -37,25 +37,26 @@ class Tile:
             np.testing.assert_array_equal(got, exact.astype(np.int32), place)
             return
         with np.errstate(invalid="ignore"):
-            a, b = self.a.astype(np.float64), self.b.astype(np.float64)
+            wide = np.float64 if self.mk.c is f32 else np.longdouble
+            a, b = self.a.astype(wide), self.b.astype(wide)
             exact = np.einsum("pik,pkj->ij", a, b)
-            error = _sum_of_f32(a, b) + _flushed(a, b)
+            error = _of_sums(a, b, self.mk.c) + _flushed(a, b, self.mk.c)
         finite = np.isfinite(exact)
         np.testing.assert_array_equal(got[~finite], exact[~finite], place)
         excess = np.abs(got[finite] - exact[finite]) - error[finite]
         assert (excess <= 0).all(), f"{place}: {excess.max()} beyond what rounding explains"
 
 
-def _sum_of_f32(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The most that a sum in f32 of so many terms may be off, in any order."""
+def _of_sums(a: np.ndarray, b: np.ndarray, dtype: DType) -> np.ndarray:
+    """The most that a sum of so many terms may be off, in any order."""
     n = a.shape[0] * a.shape[2] + 8
-    unit = n * 2.0**-24
+    unit = n * float(np.finfo(dtype.numpy).eps) / 2
     return unit / (1 - unit) * np.einsum("pik,pkj->ij", np.abs(a), np.abs(b))
 
 
-def _flushed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _flushed(a: np.ndarray, b: np.ndarray, dtype: DType) -> np.ndarray:
     """The most that is lost where denormal operands and results are taken for zeros."""
-    tiny, terms = 2.0**-126, a.shape[0] * a.shape[2]
+    tiny, terms = float(np.finfo(dtype.numpy).tiny), a.shape[0] * a.shape[2]
     both = np.abs(a).sum((0, 2))[:, None] + np.abs(b).sum((0, 1))[None, :]
     return tiny * (both + terms)
 

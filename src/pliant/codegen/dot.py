@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pliant.base.dtypes import DType, bf16, f32, i8, i32, u8
+from pliant.base.dtypes import DType, bf16, f32, f64, i8, i32, u8
 from pliant.codegen.llvm.types import mangle, scalar_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText
 
@@ -87,7 +87,7 @@ def repeated(t: FunctionText, dot: Dot, lanes: int, shares: int, word: str) -> s
 
 @dataclass(frozen=True)
 class FloatMultiplyAdd:
-    """f32: a multiplication and an addition, rounded once where the processor can do that."""
+    """f32, f64: a multiplication and an addition, rounded once where the processor can do that."""
 
     fused: bool = True
     name: str = "f32"
@@ -105,10 +105,15 @@ class FloatMultiplyAdd:
         return (words,)
 
     def step(self, t: FunctionText, lanes: int, acc: str, a: Values, b: Values) -> str:
-        return _multiply_add(t, lanes, self.fused, a[0], b[0], acc)
+        return _multiply_add(t, lanes, self.fused, a[0], b[0], acc, scalar_type(self.c))
 
 
 F32: Final = FloatMultiplyAdd()
+
+
+def float64(fused: bool) -> FloatMultiplyAdd:
+    """The same of f64."""
+    return FloatMultiplyAdd(fused, "f64", f64, f64, f64)
 
 
 @dataclass(frozen=True)
@@ -253,9 +258,11 @@ class Flipped:
         return self.dot.step(t, lanes, acc, a, b)
 
 
-def _multiply_add(t: FunctionText, lanes: int, fused: bool, x: str, y: str, acc: str) -> str:
+def _multiply_add(
+    t: FunctionText, lanes: int, fused: bool, x: str, y: str, acc: str, element: str = "float"
+) -> str:
     """x * y + acc in every lane. Without an instruction for it `fma` would be a call."""
-    vec = vector_type("float", lanes)
+    vec = vector_type(element, lanes)
     args = [(vec, x), (vec, y), (vec, acc)]
     name = "llvm.fma" if fused else "llvm.fmuladd"
-    return t.intrinsic(f"{name}.{mangle('float', lanes)}", vec, args)
+    return t.intrinsic(f"{name}.{mangle(element, lanes)}", vec, args)

@@ -14,6 +14,7 @@ from pliant.codegen.dot import (
     FloatMultiplyAdd,
     MultiplyAdd,
     WidenedBf16,
+    float64,
 )
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.microkernel import MatrixKernel, MicroKernel
@@ -31,19 +32,30 @@ def micro_kernel(t: Target, numerics: str = "fast") -> MicroKernel:
 
 
 def _float(t: Target) -> FloatMultiplyAdd:
-    return F32 if {"fma", "neon"} & set(t.features) else FloatMultiplyAdd(fused=False)
+    return F32 if _fuses(t) else FloatMultiplyAdd(fused=False)
+
+
+def _fuses(t: Target) -> bool:
+    return bool({"fma", "neon"} & set(t.features))
 
 
 def micro_kernels(t: Target, numerics: str = "fast") -> tuple[MatrixKernel, ...]:
-    """For f32, for bf16, and for every two types of bytes. The first of each takes any number of
-    columns, others fit some numbers of them better."""
+    """For f32, f64 and bf16, and for every two types of bytes. The first of each takes any number
+    of columns, others fit some numbers of them better."""
     has = frozenset(t.features)
-    floats = _fitting(t, _float(t), numerics)
+    floats = (*_fitting(t, _float(t), numerics), _double(t, numerics))
     if has >= {"amx-int8", "amx-bf16"}:
         bytes_ = tuple(TileKernel(a, b) for b in (i8, u8) for a in (u8, i8))
         return (*floats, TileKernel(bf16, bf16), *bytes_)
     dots = {"x86_64": _x86_dots, "aarch64": _aarch64_dots}[t.architecture](has)
     return (*floats, *(mk for dot in dots for mk in _fitting(t, dot, numerics)))
+
+
+def _double(t: Target, numerics: str) -> MicroKernel:
+    """That for f64, whose panels are as wide as those of f32: that are twice as many vectors."""
+    lanes = t.lanes(64)
+    vectors = micro_kernel(t).columns // lanes
+    return _tile(t, float64(_fuses(t)), numerics, vectors)
 
 
 def _fitting(t: Target, dot: Dot, numerics: str) -> Iterator[MicroKernel]:
@@ -80,10 +92,10 @@ def _tile(t: Target, dot: Dot, numerics: str, vectors: int = 2, shares: int = 1)
     operand (on AArch64 every row has its own), and what a step needs: a constant where it masks or
     flips bits, a row of sums for a bias."""
     arm = t.architecture == "aarch64"
-    vectors = 4 if arm else vectors
+    vectors = 4 if arm and dot.c.bits == 32 else vectors
     free = t.registers - vectors * dot.parts - (dot.parts - 1 if arm else dot.parts)
     free -= vectors * dot.biased + (dot.biased or dot.parts > 1)
     rows = free // (vectors + arm)
     # Integers have the same sum in any order.
     in_order, together = numerics == "batch_invariant" and dot.c.is_float, 4 if arm else 1
-    return MicroKernel(t.lanes(32), rows, vectors, in_order, dot, together, shares)
+    return MicroKernel(t.lanes(dot.c.bits), rows, vectors, in_order, dot, together, shares)

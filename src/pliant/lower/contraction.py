@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pliant.base.dtypes import DType, f32, i8, i32, i64, u8
+from pliant.base.dtypes import DType, f32, f64, i8, i32, i64, u8
 from pliant.ir.einsum import Einsum, einsum_of, split_guard
 from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
 from pliant.ir.few_channels import filters_of
@@ -49,7 +49,11 @@ class Factors:
 
 
 F32: Final = Factors()
-KINDS: Final = (F32, *(Factors(a, b, i32) for b in (i8, u8) for a in (u8, i8)))
+KINDS: Final = (
+    F32,
+    Factors(f64, f64, f64),
+    *(Factors(a, b, i32) for b in (i8, u8) for a in (u8, i8)),
+)
 """What is a product on every target, whatever its groups are."""
 
 
