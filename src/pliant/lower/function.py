@@ -37,6 +37,7 @@ from pliant.lower.same_order import order_as_read
 from pliant.lower.sampled import turn_sampled
 from pliant.lower.scale_after import scale_after
 from pliant.lower.split_axes import split_axes
+from pliant.lower.split_sums import split_sums
 from pliant.lower.stages import Stage, Stages, copy_of, fission
 from pliant.lower.vector_products import vector_products
 from pliant.lower.zero_points import read_bytes, sum_zeros_apart
@@ -117,6 +118,8 @@ def lower_function(
         sum_zeros_apart(s, factors)
     pad_windows(s)
     turn_sampled(s)
+    if numerics != "strict":
+        split_sums(s)
     part_places(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)

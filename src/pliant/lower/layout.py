@@ -94,9 +94,11 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                 if not (isinstance(load, Load) and load.source.name in fixed):
                     continue
                 dim = _dim_along(load, tensor, *wanted)
-                if dim is None or dim == len(load.indices) - 1 or _ends_reduced(load, tensor):
+                if dim is None or _ends_reduced(load, tensor):
                     continue
                 source = load.source
+                if all(n == 1 for n in source.shape[dim + 1 :]):
+                    continue
                 copied = copies.get((source, dim))
                 if copied is None:
                     copied = copies[source, dim] = s.fresh(f"{source.name}.last{dim}")
