@@ -169,6 +169,16 @@ def erf_weight(a: mpf) -> mpf:
     return a * mp.erfc(a) / mp.erf(a)
 
 
+def erfc_exponent(a: mpf) -> mpf:
+    """P(a) with erfc(a) = 2^(a P(a))."""
+    return mp.log(mp.erfc(a), 2) / a
+
+
+def erfc_weight(a: mpf) -> mpf:
+    """Change of erfc(a) for a change of P."""
+    return a * mp.log(2) * mp.erfc(a)
+
+
 def erf_curvature_weight(t: mpf) -> mpf:
     """Relative change of erf(a) for a change of R; not so little at the end that R runs away."""
     return max((t + 3) * erf_weight(t + 3), mpf("1e-7"))
@@ -290,6 +300,7 @@ FITS = (
     odd_fit("SINH_F32", mp.sinh, ONE, 4, 24),
     odd_fit("SINH_F64", mp.sinh, ONE, 8, 53),
     Fit("ERF_F32", erf_exponent, erf_weight, ZERO, mpf("3.95"), 9, 24),
+    Fit("ERFC_EXPONENT", erfc_exponent, erfc_weight, ZERO, mpf("4.2"), 8, 24),
     Fit("ERF_ROUNDED", lambda a: mp.erf(a) / a, lambda a: a, ZERO, mpf("3.1"), 9, 24, True),
     Fit("ERF_F64", erf_curvature, erf_curvature_weight, -mpf(3), mpf("2.95"), 25, 53),
     erfc_fit("ERFC_MEDIUM", mpf("10.1"), 13),

@@ -101,6 +101,10 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return call_math(e, "erf_to_round", emit(e, a))
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
+        case Binary("add", Unary("erf", a), b) | Binary("add", b, Unary("erf", a)) if (
+            _is_one(b) and x.dtype is f32 and not e.to_bf16 and _may_fuse(e, f32)
+        ):
+            return call_math(e, "one_plus_erf", emit(e, a))
         case Binary("add", a, b) if x.dtype is f32 and (made := pairs.add_products(e, a, b)):
             return made
         case Binary("add" | "sub" as op, a, b) if made := _multiply_add(e, op, a, b):
@@ -251,6 +255,10 @@ def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
         case _:
             return None
     return _fused(e, *factors, total)
+
+
+def _is_one(x: Expr) -> bool:
+    return x is const(1.0, f32)
 
 
 def _may_fuse(e: Emitter, dtype: DType) -> bool:

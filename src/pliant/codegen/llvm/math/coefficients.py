@@ -243,6 +243,16 @@ ERF_F32: Final = (  # worst weighted error 2^-27.9
     float.fromhex("0x1.ed8d420000000p-14"),
     float.fromhex("-0x1.36ac1c0000000p-17"),
 )
+ERFC_EXPONENT: Final = (  # worst weighted error 2^-25.9
+    float.fromhex("-0x1.a0be9e0000000p+0"),
+    float.fromhex("-0x1.d63aae0000000p-1"),
+    float.fromhex("-0x1.3017120000000p-3"),
+    float.fromhex("0x1.cee8620000000p-6"),
+    float.fromhex("-0x1.963a6e0000000p-11"),
+    float.fromhex("-0x1.8661900000000p-10"),
+    float.fromhex("0x1.d304ce0000000p-12"),
+    float.fromhex("-0x1.7c52080000000p-15"),
+)
 ERF_ROUNDED: Final = (  # worst weighted error 2^-15.3
     float.fromhex("0x1.20d2ee0000000p+0"),
     float.fromhex("-0x1.8004520000000p-2"),

@@ -119,7 +119,19 @@ def exp_of_difference(b: Builder, x: Value) -> Value:
     magic = b.format.rounding / len(TABLE_OF_32)
     t = x.mad(LOG2_E, magic)
     n = t - magic
-    r = x.fma(LOG2_E, -n).nearest_zero(1.0)
+    return _by_table_of_32(t, n, x.fma(LOG2_E, -n).nearest_zero(1.0))
+
+
+def exp2_of_rounded(x: Value) -> Value:
+    """2^x where x was rounded, and is of a size that n can be. Where there are tables."""
+    magic = x.builder.format.rounding / len(TABLE_OF_32)
+    t = x + magic
+    n = t - magic
+    return _by_table_of_32(t, n, x - n)
+
+
+def _by_table_of_32(t: Value, n: Value, r: Value) -> Value:
+    """2^(n + r); the low bits of the float t are those of 32 n."""
     power = t.as_int().entry_of(TABLE_OF_32)  # 2^(n mod 1)
     return (power * r).mad(horner(r, table.EXP2_THIRTY_SECOND_F32), power).scalef(n)
 
