@@ -9,6 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import pliant
+from pliant.codegen import build
+from pliant.codegen.llvm.target import Target
+from pliant.loop.stmt import For, Function, statements
+from pliant.lower.canonical import Spec
 from pliant.lower.constant_sizes import SHORT
 from tests.compiled.torch_run import Apply, traced
 
@@ -210,3 +214,41 @@ def test_groups_of_rows_along_two_axes() -> None:
         pliant.compile(Apply(function), (x, y))(x, y), function(x, y), strict=True
     ):
         near(got, want)
+
+
+class Channels(nn.Module):
+    """A normalisation over channels of what convolutions make, and want."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(3, 96, 5), nn.Conv1d(96, 32, 3)
+        self.norm = nn.LayerNorm(96)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.gelu(self.norm(self.first(x).mT).mT))
+
+
+def test_rows_that_lie_along_another_axis_are_in_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All passes, also that of a map whose last axis is not that of the columns."""
+    found: list[Function] = []
+    schedule = build.kernel_program
+
+    def noted(symbol: str, spec: Spec, t: Target) -> Function:
+        program = schedule(symbol, spec, t)
+        found.extend([program] * (spec.kind == "row"))
+        return program
+
+    monkeypatch.setattr(build, "kernel_program", noted)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
+    monkeypatch.setenv("PLIANT_NUM_THREADS", "1")
+    module, x = Channels().eval(), torch.randn(2, 3, 40)
+    f = pliant.compile(module, (x,), dynamic_shapes=({0: "n", 2: "t"},))
+    near(f(x), module(x))
+    (row,) = found
+    inner = [s for s in statements(row.body) if isinstance(s, For) and not _loops(s)]
+    assert inner
+    assert all(s.kind == "vectorized" for s in inner)
+
+
+def _loops(loop: For) -> list[For]:
+    return [s for s in statements(loop.body) if isinstance(s, For)]

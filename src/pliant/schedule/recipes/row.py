@@ -83,7 +83,9 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
             p, rest = _whole_groups(p, row, spec.rows, group.count // together)
         p = p.parallel(row, grain=grain(work * together))
     for outer in (part, rest) if rest else (part,):
-        p = in_vectors(p, _along_columns(p, outer, spec.rows), lanes, large)
+        inner = p.innermost(outer)
+        along = [x for x in inner if together == 1 or not _is_over_rows(p.loop(x), spec.rows)]
+        p = in_vectors(p, along, lanes, large)
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
@@ -328,11 +330,6 @@ def _whole_groups(p: Program, row: str, axes: int, whole: Int) -> tuple[Program,
     for name in several:
         p = p.unroll(name)
     return p, rest
-
-
-def _along_columns(p: Program, row: str, axes: int) -> list[str]:
-    """The innermost loops of those over rows, but for those over the rows of a group."""
-    return [x for x in p.innermost(row) if not _is_over_rows(p.loop(x), axes)]
 
 
 def _loops(p: Program, loop: str) -> list[For]:
