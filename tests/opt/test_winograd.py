@@ -76,17 +76,26 @@ def test_sizes_of_images() -> None:
 
 
 def test_memory_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first convolutions get what there is."""
-    model = nn.Sequential(*(conv() for _ in range(5)))
-    one = 27 * 32 * 32 * 4
-    monkeypatch.setattr("pliant.opt.winograd.MORE", (3 * one, 3 * one))
+    """Convolutions get what there is by what they save for it: those of large images first, and
+    of equal ones the first."""
+    small = [layer for _ in range(3) for layer in (nn.AvgPool2d(1), conv())]
+    model = nn.Sequential(*small, nn.Upsample(scale_factor=4), conv(), conv())
     imported = import_model(Request(model, (torch.zeros(1, 32, 16, 16),), None, None), OPERATORS)
-    function, stay = winograd(imported.function, OPERATORS)
-    assert stay == ("filters of other convolutions take as much memory as they may",) * 2
-    found = [b.op for b in function.bindings]
-    assert [x for x in found if x in ("conv", "winograd_products")] == (
-        ["winograd_products"] * 3 + ["conv"] * 2
-    )
+    unit = 32 * 32 * 4
+    for room, steps in (
+        (3 * 7, [2, 0, 0, 2, 2]), (4 * 7 + 20, [2, 2, 0, 4, 2]), (5 * 7 + 20, [0, 0, 0, 4, 4]),
+        (5 * 7 + 60, [4, 2, 2, 4, 4]), (5 * 27, [4] * 5), (6, [0] * 5),
+    ):  # fmt: skip
+        monkeypatch.setattr("pliant.opt.winograd.MORE", (room * unit, room * unit))
+        function, stay = winograd(imported.function, OPERATORS)
+        full = "filters of other convolutions take as much memory as they may"
+        assert stay == (full,) * steps.count(0)
+        found = [
+            0 if b.op == "conv" else dict(b.attrs)["step"]
+            for b in function.bindings
+            if b.op in ("conv", "winograd_patches")
+        ]
+        assert found == steps, room
 
 
 class Between(nn.Module):

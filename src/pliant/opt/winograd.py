@@ -7,16 +7,17 @@ A quarter of the products; by steps of two a little less than half of them, for 
 patches, and of bf16, where larger steps would lose too much, with less than twice the error. V and
 M are some times as large as x and y, but for small images they are never stored (`lower.patches`);
 filters, which are made when the model is compiled, are 36/9 or 16/9 of what they were. So images
-are not so small that products would wait for filters, and what these take more in all is bounded,
-first come, first served, as a model's first images are its largest. Rounding errors are larger, and
-what is not finite spreads to all results of its patch, so this is for numerics "fast" only.
+are not so small that products would wait for filters, and what these take more in all is bounded:
+those convolutions get it, and larger steps, that save most products for it, which are those of the
+largest images. Rounding errors are larger, and what is not finite spreads to all results of its
+patch, so this is for numerics "fast" only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from pliant.base.dtypes import DType, bf16, f32
 from pliant.graph.builder import Builder
@@ -56,29 +57,67 @@ def winograd(
     """The function with such convolutions by patches that are apart by the first of `steps` that
     pays, whose products will have this type of factors, and why 3 x 3 convolutions stay that do, a
     reason for each. Parameters, results and their types stay."""
-    constants = constant_values(function)
     ends = _ends(function, operators)
-    weights = sum(_bytes(v) for v, _ in function.weights)
-    left = [min(max(weights // 2, MORE[0]), MORE[1])]
-    stay: dict[str, str] = {}
+    chosen, stay = _chosen_steps(function, operators, steps, factor)
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
-        root = match.root
-        if root.args[0].dtype is not f32 or tuple(root.args[1].shape[2:]) != (3, 3):
-            return NoMatch("it is no convolution of f32 with 3 x 3 filters")
-        step = _step(root, constants, builder.facts, steps)
-        if isinstance(step, int):
-            pairs = prod(n.value for n in root.args[1].shape[:2])
-            more = pairs * (FILTERINGS[step].patch ** 2 - 9) * factor.bytes
-            if more <= left[0]:
-                left[0] -= more
-                return _replacement(root, builder, step, ends=root.outputs[0] in ends)
-            step = NoMatch("filters of other convolutions take as much memory as they may")
-        stay[root.outputs[0].name] = step.reason
-        return step
+        (y,) = match.root.outputs
+        if y.name not in chosen:
+            return NoMatch(stay.get(y.name, "it is no convolution of f32 with 3 x 3 filters"))
+        return _replacement(match.root, builder, chosen[y.name], ends=y in ends)
 
     rule = Rule("winograd", op("conv", any_args=True), by_patches)
     return rewrite(function, (rule,), operators)[0], tuple(stay.values())
+
+
+class _Choice(NamedTuple):
+    """A step that pays for a convolution: the products that it saves, the bytes that its filters
+    take more."""
+
+    step: int
+    saved: int
+    more: int
+
+
+def _chosen_steps(
+    function: Function, operators: Operators, steps: Sequence[int], factor: DType
+) -> tuple[dict[str, int], dict[str, str]]:
+    """By name of the result: the step of each 3 x 3 convolution that has one, and why others have
+    none. As long as there is memory, one that saves most products for each byte gets a step, or a
+    larger one than it has."""
+    constants = constant_values(function)
+    facts = Builder.resume(function, operators, ()).facts
+    open_: dict[str, list[_Choice]] = {}
+    stay: dict[str, str] = {}
+    for binding in function.bindings:
+        if not _is_candidate(binding):
+            continue
+        found = _choices(binding, constants, facts, steps, factor)
+        if isinstance(found, NoMatch):
+            stay[binding.outputs[0].name] = found.reason
+        else:
+            open_[binding.outputs[0].name] = found
+    weights = sum(_bytes(v) for v, _ in function.weights)
+    left = min(max(weights // 2, MORE[0]), MORE[1])
+    chosen = {name: _Choice(0, 0, 0) for name in open_}
+    while better := [
+        ((c.saved - has.saved) / max(c.more - has.more, 1), name, c)
+        for name, has in chosen.items()
+        for c in open_[name]
+        if c.saved > has.saved and c.more - has.more <= left
+    ]:
+        _, name, choice = max(better, key=lambda x: x[0])
+        left -= choice.more - chosen[name].more
+        chosen[name] = choice
+    full = "filters of other convolutions take as much memory as they may"
+    stay |= {name: full for name, choice in chosen.items() if not choice.step}
+    return {name: c.step for name, c in chosen.items() if c.step}, stay
+
+
+def _is_candidate(binding: Binding) -> bool:
+    if binding.op != "conv" or binding.args[0].dtype is not f32:
+        return False
+    return tuple(binding.args[1].shape[2:]) == (3, 3)
 
 
 def _bytes(weight: Value) -> int:
@@ -117,10 +156,10 @@ def _at_its_place(tensor: Compute, name: str) -> bool:
     return all(n.indices == tuple(Index(var(a.var)) for a in tensor.axes) for n in loads)
 
 
-def _step(
-    conv: Binding, constants: Collection[str], facts: Facts, steps: Sequence[int]
-) -> int | NoMatch:
-    """The first of these steps that pays for a 3 x 3 convolution, or why none does."""
+def _choices(
+    conv: Binding, constants: Collection[str], facts: Facts, steps: Sequence[int], factor: DType
+) -> list[_Choice] | NoMatch:
+    """The steps that pay for a 3 x 3 convolution, or why none does."""
     w, attrs = conv.args[1], conv.attributes()
     if attrs["groups"] != 1 or {*attrs["strides"], *attrs["dilations"]} != {1}:
         return NoMatch("it has groups, strides or dilations")
@@ -131,10 +170,17 @@ def _step(
     large = [s for s in steps if channels >= LEAST[s][0] and outputs >= LEAST[s][1]]
     if not large:
         return NoMatch(f"of {channels} channels to {outputs} the transforms cost what they save")
-    step = next((s for s in large if _patches(conv, facts, s) >= FEWEST), None)
-    if step is None:
+    many = [s for s in large if _patches(conv, facts, s) >= FEWEST]
+    if not many:
         return NoMatch("the image is so small that filters would have to be read too often")
-    return step if w.name in constants else NoMatch("its filters are no constants")
+    if w.name not in constants:
+        return NoMatch("its filters are no constants")
+    found = []
+    for s in many:
+        patch, pairs = FILTERINGS[s].patch ** 2, outputs * channels
+        saved = _patches(conv, facts, s) * (9 * s * s - patch) * pairs
+        found.append(_Choice(s, saved, pairs * (patch - 9) * factor.bytes))
+    return found
 
 
 def _patches(conv: Binding, facts: Facts, step: int) -> int:
