@@ -11,9 +11,9 @@ import torch
 import pliant
 from pliant.base.dtypes import DType, f16, f32, f64
 from pliant.graph.builder import Builder
+from pliant.graph.facts import facts_of
 from pliant.ir.expr import Binary, Const
 from pliant.ir.tensor import Compute, own_nodes
-from pliant.lower.function import facts_of
 from pliant.lower.inline_copies import inline_copies
 from pliant.lower.quotients import multiply_by_reciprocals
 from pliant.lower.stages import fission

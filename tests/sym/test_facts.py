@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import assume, given, settings
@@ -384,18 +385,75 @@ def test_answers_hold(
 ) -> None:
     facts, values = world
     a, b = as_int(build(tree)), as_int(build(other))
-    simple = facts.simplify(a)
+    simple, settled = facts.simplify(a), facts.settle(a)
     low, high = facts.bounds(a)
     equal, le, lt = facts.equal(a, b), facts.le(a, b), facts.lt(a, b)
     divisible = facts.divisible(a, by)
     for v in values:
         value, rhs = a.eval(v), b.eval(v)
-        assert simple.eval(v) == value
+        assert simple.eval(v) == settled.eval(v) == value
         assert (low is None or low <= value) and (high is None or value <= high)
         assert not equal or value == rhs
         assert not le or value <= rhs
         assert not lt or value < rhs
         assert not divisible or value % by == 0
+
+
+@given(worlds(), trees(6), trees(4), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_answers_of_a_copy_hold(
+    world: tuple[Facts, list[dict[str, int]]], tree: Tree, other: Tree, further: bool
+) -> None:
+    """With a variable of its own, and perhaps a fact more; what the other learns is not known."""
+    facts, values = world
+    inner = facts.copy()
+    inner.declare_index("w", n + 1)
+    a, b = as_int(build(tree)), as_int(build(other))
+    facts.declare("w", min=100)
+    with suppress(ContradictionError):
+        facts.assume_le(x, -2)
+    if further:
+        values = [v for v in values if v["z"] <= 2]
+        try:
+            inner.assume_le(var("z"), 2)
+        except ContradictionError:
+            assert not values
+    asked = a + var("w") * b
+    simple, (low, high) = inner.simplify(asked), inner.bounds(asked)
+    le = inner.le(a, b)
+    for v in values:
+        assert not le or a.eval(v) <= b.eval(v)
+        for w in (0, v["n"]):
+            value = asked.eval(v | {"w": w})
+            assert simple.eval(v | {"w": w}) == value
+            assert (low is None or low <= value) and (high is None or value <= high)
+
+
+@pytest.mark.parametrize(
+    ("expr", "printed"),
+    [
+        (maximum(0, q - 1) + minimum(1, q), "q"),
+        ((maximum(0, minimum(1, q) + q - 1) + 1) // 2, "(q + 1)//2"),
+        (maximum(0, s - 1) + minimum(1, s), "s"),
+        (minimum(1, q), "min(1, q)"),
+        (maximum(0, n - 2) + minimum(2, n), "n"),
+        (maximum(0, q - 1), "max(0, q - 1)"),
+        (maximum(0, x - 1) + minimum(1, x), "max(0, x - 1) + min(1, x)"),  # x may be negative
+    ],
+)
+def test_settle(expr: Int, printed: str) -> None:
+    assert str(scene().settle(expr)) == printed
+
+
+def test_a_copy_answers_by_its_origin() -> None:
+    """What is asked of copies about sizes alone is found once."""
+    facts = scene()
+    asked = minimum(n * m, q + n * m)
+    for _ in range(3):
+        inner = facts.copy()
+        inner.declare_index("z", n)
+        assert inner.simplify(asked) == n * m
+    assert asked in facts._store.simplified
 
 
 def test_an_abbreviation_keeps_other_answers_and_says_what_it_means() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from pliant.base.dtypes import DType, from_numpy
 from pliant.base.errors import InvalidModelError, PliantError
 from pliant.base.spans import Span
+from pliant.graph.facts import facts_of
 from pliant.graph.function import Binding, Dim, Function, TensorType, Value
 from pliant.graph.operator import Operator, Operators
 from pliant.ir.node import exact
@@ -57,12 +58,9 @@ class Builder:
 
         New values get names that the function does not use.
         """
-        b = cls(function.name, operators)
-        for name, known in function.dims:
-            b.dim(name, known)
-        for left, right, message in function.equalities:
-            b._equalities[left, right] = message
-            b.facts.assume_equal(left, right)
+        b = cls(function.name, operators, facts_of(function))
+        b._dims = dict(function.dims)
+        b._equalities = {(left, right): message for left, right, message in function.equalities}
         b._params = list(function.params)
         b._weight_keys = list(function.weights)
         b._weight_values = {key: value for value, key in function.weights}
@@ -206,7 +204,7 @@ class Builder:
         return found
 
     def _simplified(self, t: TensorType) -> TensorType:
-        return TensorType(t.dtype, tuple(self.facts.simplify(d) for d in t.shape))
+        return TensorType(t.dtype, tuple(self.facts.settle(d) for d in t.shape))
 
     def _fresh(self, name: str) -> str:
         clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "v"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pliant.graph.facts import facts_of
 from pliant.graph.function import Function as GraphFunction
 from pliant.graph.operator import Operators
 from pliant.ir.tensor import Input
@@ -41,7 +42,6 @@ from pliant.lower.split_sums import split_sums
 from pliant.lower.stages import Stage, Stages, copy_of, fission
 from pliant.lower.vector_products import vector_products
 from pliant.lower.zero_points import read_bytes, sum_zeros_apart
-from pliant.sym.facts import Facts
 
 Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
 """Is told the name of a stage and can have its functions."""
@@ -73,16 +73,6 @@ class Split:
     prepare: Lowered | None
     main: Lowered
     prepared: tuple[str, ...]
-
-
-def facts_of(function: GraphFunction) -> Facts:
-    """What is known of the function's symbols."""
-    facts = Facts()
-    for name, known in function.dims:
-        facts.declare(name, known.min, known.max, known.multiple, known.likely)
-    for a, b, *_ in function.equalities:
-        facts.assume_equal(a, b)
-    return facts
 
 
 def lower_function(

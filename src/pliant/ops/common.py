@@ -99,15 +99,18 @@ def broadcast(shapes: Sequence[Shape]) -> tuple[Shape, tuple[Requirement, ...]]:
     out: list[Int] = []
     requires: list[Requirement] = []
     for at in range(-rank, 0):
-        dims = list(dict.fromkeys(s[at] for s in shapes if len(s) >= -at and s[at] != 1))
-        out.append(_joined(dims))
+        met = [s[at] for s in shapes if len(s) >= -at and s[at] != 1]
+        dims = list(dict.fromkeys(d for x in met for d in _parts(x)))
+        out.append(joined(dims))
         for k, a in enumerate(dims):
             for b in dims[k + 1 :]:
                 requires += _compatible(a, b)
     return tuple(out), tuple(requires)
 
 
-def _joined(dims: Sequence[Int]) -> Int:
+def joined(dims: Sequence[Int]) -> Int:
+    """What extents that differ make together; of extents that were joined before, those."""
+    dims = list(dict.fromkeys(d for x in dims for d in _parts(x)))
     if len(dims) <= 1:
         return dims[0] if dims else const(1)
     for d in dims:
@@ -117,6 +120,19 @@ def _joined(dims: Sequence[Int]) -> Int:
         if all(d is e or _clips(e, d) or e is minimum(1, d) for e in dims):
             return d
     return maximum(*dims) * minimum(1, *dims)
+
+
+def _parts(x: Int) -> tuple[Int, ...]:
+    """The extents that were joined to this one; itself, if it is none of these."""
+    if len(x.pairs) == 1 and x.pairs[0][1] == 1:
+        match x.pairs[0][0].factors:
+            case ((MaxAtom(args), 1), (MinAtom(least), 1)) | (
+                (MinAtom(least), 1),
+                (MaxAtom(args), 1),
+            ):
+                if set(least) == {*args, const(1)}:
+                    return args
+    return (x,)
 
 
 def _clips(a: Int, b: Int) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pliant.base.errors import InvalidModelError
 from pliant.graph.builder import define
 from pliant.graph.expression import expression_binding
+from pliant.graph.facts import facts_of
 from pliant.graph.function import Binding, Function, TensorType
 from pliant.graph.operator import Operators
 from pliant.ir.tensor import Input, Opaque
@@ -39,12 +40,7 @@ def use_programs(
 
     Raises InvalidModelError, with the place in the model, where a program does not fit.
     """
-    facts = Facts()
-    for name, dim in function.dims:
-        facts.declare(name, dim.min, dim.max, dim.multiple, dim.likely)
-    for a, b, _ in function.equalities:
-        facts.assume_equal(a, b)
-    using = _Using(facts, operators)
+    using = _Using(facts_of(function), operators)
     bindings: list[Binding] = []
     for binding in function.bindings:
         program = _chosen(binding, programs)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from pliant.base.dtypes import DType, bf16, f32
 from pliant.graph.builder import Builder
 from pliant.graph.constants import constant_values
+from pliant.graph.facts import facts_of
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.graph.rewrite import Match, Rule, op, rewrite
@@ -58,7 +59,7 @@ def winograd(
     pays, whose products will have this type of factors, and why 3 x 3 convolutions stay that do, a
     reason for each. Parameters, results and their types stay."""
     ends = _ends(function, operators)
-    chosen, stay = _chosen_steps(function, operators, steps, factor)
+    chosen, stay = _chosen_steps(function, steps, factor)
 
     def by_patches(match: Match, builder: Builder) -> Value | NoMatch:
         (y,) = match.root.outputs
@@ -80,13 +81,13 @@ class _Choice(NamedTuple):
 
 
 def _chosen_steps(
-    function: Function, operators: Operators, steps: Sequence[int], factor: DType
+    function: Function, steps: Sequence[int], factor: DType
 ) -> tuple[dict[str, int], dict[str, str]]:
     """By name of the result: the step of each 3 x 3 convolution that has one, and why others have
     none. As long as there is memory, one that saves most products for each byte gets a step, or a
     larger one than it has."""
     constants = constant_values(function)
-    facts = Builder.resume(function, operators, ()).facts
+    facts = facts_of(function)
     open_: dict[str, list[_Choice]] = {}
     stay: dict[str, str] = {}
     for binding in function.bindings:

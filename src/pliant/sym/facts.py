@@ -31,6 +31,7 @@ from pliant.sym.atoms import (
     common,
     monomial,
 )
+from pliant.sym.cases import by_cases
 from pliant.sym.divide import exact_quotient
 from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.intervals import interval
@@ -186,6 +187,11 @@ class Facts:
     def simplify(self, x: IntLike) -> Int:
         """An equal expression, as simple as the facts allow."""
         return simplify(self._store, as_int(x))
+
+    def settle(self, x: IntLike) -> Int:
+        """The same; where minima and maxima matter for the least value of a variable alone, without
+        these. For sizes, of which others are made."""
+        return by_cases(self._store, as_int(x))
 
     def bounds(self, x: IntLike) -> Interval:
         """(least, greatest) value that x can have; None where no bound was found."""

@@ -38,7 +38,8 @@ def lower(store: FactStore, x: Int) -> int | None:
     """The best lower bound found for x, or None."""
     if x in store.lowers:
         return store.lowers[x]
-    found = _Search(store, None).bound(x, MAX_DEPTH)
+    origin = store.shared(x)
+    found = lower(origin, x) if origin else _Search(store, None).bound(x, MAX_DEPTH)
     store.lowers[x] = found
     return found
 
@@ -46,7 +47,9 @@ def lower(store: FactStore, x: Int) -> int | None:
 def nonneg(store: FactStore, x: Int) -> bool:
     """Whether x is provably at least 0."""
     found = store.signs.get(x)
-    if found is None:
+    if found is None and (origin := store.shared(x)) is not None:
+        found = store.signs[x] = nonneg(origin, x)
+    elif found is None:
         low = interval(store, x)[0]
         if (low is None or low < 0) and not contradicted(store, x):
             # What few steps show (b - min(a, b)) must not depend on how long others take.

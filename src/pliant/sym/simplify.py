@@ -42,8 +42,9 @@ def simplify(store: FactStore, x: Int) -> Int:
         return x
     found = store.simplified.get(x)
     if found is None:
+        origin = store.shared(x)
         try:
-            found = _fixpoint(store, x)
+            found = _fixpoint(store, x) if origin is None else simplify(origin, x)
         except ZeroDivisionError:
             # The facts make a divisor 0: there is no value, and nothing to simplify.
             found = x

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pliant.sym.atoms import Monomial
 from pliant.sym.expr import Int
@@ -64,13 +63,26 @@ class FactStore:
     lowers: dict[Int, int | None] = field(default_factory=dict)
     signs: dict[Int, bool] = field(default_factory=dict)
     simplified: dict[Int, Int] = field(default_factory=dict)
-    examples: tuple[Mapping[str, int], ...] | None = None
+    examples: tuple[Any, ...] | None = None
     """Values of all variables that agree with the facts; None until somebody asks."""
     visiting: set[str] = field(default_factory=set)
     """Variables whose range is being computed: guards against bounds that refer to each other."""
 
+    above: dict[str, FactStore] = field(default_factory=dict)
+    """The same facts, and that a variable has not its least value, by variable."""
+
+    version: int = 0
+    """How often facts were added."""
+    base: FactStore | None = None
+    """What this is a copy of, as long as it has only facts more about variables of its `own`."""
+    base_version: int = 0
+    own: set[str] = field(default_factory=set)
+
     def forget(self) -> None:
         """Drop the answers that may get better, after a fact was added: what is proved stays so."""
+        self.version += 1
+        self.base = None
+        self.above.clear()
         for memory in (self.intervals, self.lowers, self.simplified):
             memory.clear()
         self.examples = None
@@ -83,10 +95,24 @@ class FactStore:
 
     def forget_about(self, name: str) -> None:
         """Drop the answers that mention a variable, after the first fact about it was added."""
+        self.version += 1
+        self.own.add(name)
+        self.above.clear()
         for memory in (self.intervals, self.lowers, self.signs, self.simplified):
             for x in [x for x in memory if name in x.names]:
                 del memory[x]
         self.examples = None
+
+    def origin(self) -> FactStore | None:
+        """What this is a copy of, with all facts that this has, but those about its `own`."""
+        if self.base is not None and self.base.version != self.base_version:
+            self.base = None
+        return self.base
+
+    def shared(self, x: Int) -> FactStore | None:
+        """The origin, where it knows of all that `x` mentions as much: then it answers, for all of
+        its copies."""
+        return self.origin() if x.names.isdisjoint(self.own) else None
 
     def is_new(self, name: str) -> bool:
         """Whether no fact mentions the variable."""
@@ -115,6 +141,8 @@ class FactStore:
             dict(self.signs),
             dict(self.simplified),
             self.examples,
+            base=self,
+            base_version=self.version,
         )
 
     def put(self, name: str, dim: Dim) -> None:

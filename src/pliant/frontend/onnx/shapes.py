@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pliant.base.errors import InvalidModelError
 from pliant.frontend.onnx.site import Site, product
 from pliant.frontend.onnx.symbolic import Sizes
-from pliant.sym.expr import Int, as_int, maximum, minimum
+from pliant.ops.common import joined
+from pliant.sym.expr import Int, as_int
 
 
 @dataclass(frozen=True)
@@ -154,4 +155,4 @@ def _broadcast_dim(sizes: Sizes, a: Int, b: Int) -> Int:
         return a
     if b.is_const or sizes.facts.equal(a, b):
         return b
-    return maximum(a, b) * minimum(1, a, b)  # right where one is 0 or 1, too
+    return joined((a, b))
