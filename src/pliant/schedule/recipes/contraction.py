@@ -105,12 +105,25 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = p.split(p.loops(name)[-1], mm.lanes)
         p = p.vectorize(p.made[1])
     work = of.height * tiles * panels * mm.columns * depth // 8
-    for loop in (*batch, chunk):
-        p = p.parallel(loop)
-    p = p.parallel(block, grain=grain(work)).fuse(*batch, chunk, block)
+    p = _in_tasks(p, (*batch, chunk, block), work)
     for name in outputs if wide else ():  # one column has no loop
         p = _in_vectors(p, name, tile, mm)
     return by_micro_kernel(p, anchor, found, row, mm)
+
+
+def _in_tasks(p: Program, loops: Sequence[str], work: Int) -> Program:
+    """These loops as one of tasks, without the last where its iterations are not known to be
+    independent: rows of three dimensions and more, of known sizes, are told apart by digits that
+    no longer look like those of one number."""
+    *outer, last = loops
+    try:
+        p = p.parallel(last, grain=grain(work))
+    except SchedulingError:
+        *outer, last = outer
+        p = p.parallel(last, grain=grain(work))
+    for loop in outer:
+        p = p.parallel(loop)
+    return p.fuse(*outer, last) if outer else p
 
 
 def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Program:
