@@ -82,3 +82,66 @@ def test_repeated_pixels_are_not_copied() -> None:
     f = pliant.compile(Apply(fn), (x,), dynamic_shapes=(({0: "n"},),))
     assert_same(f(x), fn(x), tolerance=1e-4)
     assert "upsample" not in "".join(x for x in f.explain().splitlines() if "[map]" in x)
+
+
+class Flattened(torch.nn.Module):
+    """A normalisation of groups of channels as ONNX has it: of rows without dimensions."""
+
+    def __init__(self, groups: int, padding: int = 1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.groups = groups
+        self.first = torch.nn.Conv2d(3, 16, 3, padding=padding)
+        self.last = torch.nn.Conv2d(16, 8, 3)
+        self.scale = torch.nn.Parameter(tensor(16, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        rows = F.instance_norm(y.reshape(y.shape[0], self.groups, -1))
+        return self.last(F.silu(rows.reshape(y.shape) * self.scale))
+
+
+@pytest.mark.parametrize("groups", [1, 4, 16])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("padding", [1, 0])
+def test_a_view_there_and_back(groups: int, dynamic: bool, padding: int) -> None:
+    """The map of the view is one of what was viewed, and sums go through what was flattened: an
+    image with its channels last is turned around nowhere."""
+    model = Flattened(groups, padding).eval()
+    shapes = ((2, 3, 9, 10), (1, 3, 5, 12), (3, 3, 30, 7))
+    for shape in shapes if not dynamic else shapes[:1]:
+        dims = ({0: "n", 2: "h", 3: "w"},) if dynamic else None
+        f = pliant.compile(model, (tensor(*shape),), dynamic_shapes=dims)
+        if padding or not dynamic:
+            assert "-> instance_norm[" not in f.explain()
+        for other in shapes if dynamic else (shape,):
+            x = tensor(*other, seed=3)
+            torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_view_that_others_read_stays() -> None:
+    """Where somebody wants the map of a view as a view, it is made once, as that."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.exp(x.flatten(1))
+        return rows.reshape(x.shape) + x, rows.sum(-1)
+
+    f = pliant.compile(Apply(both), (tensor(2, 3, 5),), dynamic_shapes=(({0: "n", 2: "m"},),))
+    for n, m in ((2, 5), (1, 1), (0, 4), (3, 17)):
+        x = tensor(n, 3, m)
+        assert_same(f(x), both(x), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sum", "amax", "argmax"])
+def test_reductions_of_what_was_flattened(kind: str) -> None:
+    """Also of a part of the dimensions, and of places."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x.transpose(1, 2) * 2  # it lies otherwise
+        return getattr(y.flatten(1, 2), kind)(1)  # type: ignore[no-any-return]
+
+    dims = (({0: "n", 1: "a", 2: "b"},),)
+    f = pliant.compile(Apply(fn), (tensor(2, 3, 5, 4),), dynamic_shapes=dims)
+    for n, a, b in ((2, 3, 5), (1, 1, 1), (3, 7, 2), (1, 16, 33)):
+        x = tensor(n, a, b, 4)
+        assert_same(f(x), fn(x), tolerance=1e-5)

@@ -22,6 +22,7 @@ from pliant.lower.as_graph import (
 from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.constants import constant_values, part_places
 from pliant.lower.contraction import KINDS, Factors
+from pliant.lower.digits import split_digits
 from pliant.lower.drop_units import drop_units
 from pliant.lower.gaps import gaps_before
 from pliant.lower.groups import Group, form_groups
@@ -100,6 +101,7 @@ def lower_function(
     wishes = split_axes(s, columns, factors)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    split_digits(s)
     if numerics != "strict":
         multiply_by_reciprocals(s)
     vector_products(s)

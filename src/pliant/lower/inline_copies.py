@@ -3,6 +3,7 @@
     t[i, j] = x[j, i]                      ->     u[i, j] = exp(x[j, i])
     u[i, j] = exp(t[i, j])
 
+A map of a view that only a copy reads, back to the shape that was viewed, is a map of that shape.
 The same for stages that load nothing (constants, iotas), and for padding that a window slides over,
 which tests for itself what is outside. A copy that is a result, or that something other than a
 comprehension reads, is also kept; so is what a product reads that is planned already (where
@@ -12,7 +13,7 @@ what a copy reads, as those that become pixels do, are better copied once than i
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +33,9 @@ from pliant.ir.expr import (
 from pliant.ir.node import Node, transform
 from pliant.ir.simplify import simplify
 from pliant.ir.tensor import Compute, own_nodes, sources
-from pliant.lower.access import cost_of, is_copy, takes_long
+from pliant.lower.access import classify, cost_of, is_copy, takes_long
 from pliant.lower.conditions import always
-from pliant.lower.stages import Stages, remove_dead
+from pliant.lower.stages import Stages, readers_of, remove_dead
 from pliant.sym.expr import as_int, var
 from pliant.sym.facts import Facts
 
@@ -45,6 +46,7 @@ def inline_copies(s: Stages) -> None:
     """Rewrite readers in place and drop copies that nobody reads any more."""
     bodies: dict[str, Compute] = {}
     padded: dict[str, Compute] = {}
+    readers = readers_of(s)
     for name, stage in s.stages.items():
         tensor = stage.tensor
         if isinstance(tensor, Compute) and stage.note("plan") is None:
@@ -58,12 +60,60 @@ def inline_copies(s: Stages) -> None:
                 body = transform(inside.body, _one_choice)
                 tensor = simplify_indices(inside.replace(body=body), s.facts)
             if tensor is not stage.tensor:
-                s.stages[name] = replace(stage, tensor=tensor)
+                stage = s.stages[name] = replace(stage, tensor=tensor)
+            back = _there_and_back(tensor, s, readers)
+            if back is not None:
+                tensor = back
+                s.stages[name] = replace(stage, tensor=back)
             if is_copy(tensor) or _is_free(tensor):
                 bodies[name] = tensor
             elif _is_padding(tensor):
                 padded[name] = tensor
     remove_dead(s)
+
+
+def _there_and_back(tensor: Compute, s: Stages, readers: Mapping[str, list[str]]) -> Compute | None:
+    """A copy that gives what only it reads, a map of a view, the shape again that the view is of,
+    as that map; None for what is none."""
+    if not is_copy(tensor) or not isinstance(tensor.body, Load):
+        return None
+    made = s.stages.get(tensor.body.source.name)
+    if made is None or made.name in s.results or len(readers[made.name]) > 1 or made.notes:
+        return None
+    if not isinstance(made.tensor, Compute) or classify(made.tensor) != "map":
+        return None
+    viewed = {
+        n.source.name
+        for n in own_nodes(made.tensor.body)
+        if isinstance(n, Load) and n.source.shape == tensor.shape != made.tensor.shape
+    }
+    inner = readthrough(made.tensor, tensor.body.indices) if viewed else None
+    if inner is None:
+        return None
+    found = simplify_indices(tensor.replace(body=inner), s.facts)
+    here = tuple(Index(var(a.var)) for a in found.axes)
+    back = False
+
+    def visit(node: Node) -> Node:
+        nonlocal back
+        if isinstance(node, Load) and node.source.name in viewed and _is_here(node, found):
+            back = True
+            return Load(node.source, here)
+        return node
+
+    body = transform(found.body, visit)
+    return found.replace(body=body) if back else None
+
+
+def _is_here(load: Load, tensor: Compute) -> bool:
+    """Whether a load of what has the tensor's shape is of the same place; of one element that is
+    the first."""
+    if load.source.shape != tensor.shape:
+        return False
+    return all(
+        isinstance(i, Index) and (i.int_ is var(a.var) or (a.extent == 1 and i.int_ == 0))
+        for i, a in zip(load.indices, tensor.axes, strict=True)
+    )
 
 
 def _is_padding(tensor: Compute) -> bool:
