@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.base.dtypes import f32
 from pliant.codegen.build import kernel_source, target_matmuls
 from pliant.codegen.llvm.target import FEATURE_SETS, target
 from pliant.runtime.features import forbidden_features, host_machine, missing_features
@@ -34,9 +33,9 @@ def test_against_numpy(mm: MatmulIntrinsic) -> None:
         a, b = values(rng, (n, k), mm.a), values(rng, (k, m), mm.b)
         c = np.full((n, m), 77, mm.c.numpy)
         native(p.function, [a, b, c], {"n": n, "m": m, "k": k}, t)
-        if mm.c is not f32:
+        if not mm.c.is_float:
             np.testing.assert_array_equal(c, (a.astype(np.int64) @ b).astype(np.int32))
             continue
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        bound = (k + 8) * 2.0**-23 * (np.abs(x) @ np.abs(y))
+        x, y = a.astype(np.longdouble), b.astype(np.longdouble)
+        bound = (k + 8) * float(np.finfo(mm.c.numpy).eps) * (np.abs(x) @ np.abs(y))
         assert (np.abs(c - x @ y) <= bound).all()

@@ -131,8 +131,12 @@ class _Verifier:
         return (
             a.dtype is b.dtype
             and len(a.shape) == len(b.shape)
-            and all(x is y or self.facts.equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+            and all(map(self._are_equal, a.shape, b.shape))
         )
+
+    def _are_equal(self, x: Int, y: Int) -> bool:
+        facts = self.facts
+        return x is y or facts.equal(x, y) or facts.settle(x) is facts.settle(y)
 
     def _define(self, value: Value, at: int, spans: tuple[Span, ...] = ()) -> None:
         if value.name in self.values:

@@ -36,11 +36,10 @@ def _but_for_least(store: FactStore, x: Int, name: str) -> Int | None:
     if len(str(found)) >= len(str(x)):
         return None
     try:
-        at_least = (simplify(store, e.subs({name: least})) for e in (x, found))
+        there, here = (simplify(store, e.subs({name: least})) for e in (x, found))
     except ZeroDivisionError:
         return None
-    a, b = at_least
-    return found if a is b else None
+    return found if there is here else None
 
 
 def _above_least(store: FactStore, name: str) -> FactStore:

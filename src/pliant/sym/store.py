@@ -127,7 +127,10 @@ class FactStore:
         )
 
     def copy(self) -> FactStore:
-        """An independent store with the same facts, and their answers so far."""
+        """An independent store with the same facts, and their answers so far. What knows no more
+        than its origin stands for that: copies of copies do not ask along a line of them."""
+        origin = self.origin()
+        base = self if origin is None or self.own else origin
         return FactStore(
             dict(self.dims),
             dict(self.uppers),
@@ -141,8 +144,8 @@ class FactStore:
             dict(self.signs),
             dict(self.simplified),
             self.examples,
-            base=self,
-            base_version=self.version,
+            base=base,
+            base_version=base.version,
         )
 
     def put(self, name: str, dim: Dim) -> None:
