@@ -156,6 +156,20 @@ def test_small_images(channels: int, outputs: int) -> None:
             assert torch.dist(f(x).double(), expected) <= 2e-6 * torch.linalg.norm(expected)
 
 
+@pytest.mark.parametrize("images", [2, 3])
+def test_batches_of_images_of_known_sizes(images: int) -> None:
+    """Rows of the products have three dimensions, and more of them than a block takes: whether
+    blocks are apart is not seen, so that batches are shared among threads alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(4, 128, 1), nn.Conv2d(128, 128, 3, padding=1), nn.Conv2d(128, 4, 1)
+    )
+    x = torch.randn(images, 4, 32, 32)
+    f = pliant.compile(model.eval(), (x,))
+    assert "[contraction, rows read in place] winograd_products" in f.explain()
+    torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
 def test_threads_agree() -> None:
     model, x = Between(1).eval(), torch.randn(2, 3, 40, 40)
     one, two = (pliant.compile(model, (x,), threads=n) for n in (1, 2))
