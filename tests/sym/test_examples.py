@@ -43,6 +43,20 @@ def test_values_follow_the_facts() -> None:
     assert contradicted(facts._store, var("twice") - 3 * q)
 
 
+def test_values_of_a_copy_follow_its_own_facts() -> None:
+    """Variables and abbreviations that its origin does not know."""
+    facts = scene().copy()
+    facts.declare_index("z", 3)
+    facts.assume_equal(var("twice"), 2 * q)
+    store = facts._store
+    assert store.origin() is not None
+    assert not contradicted(store, 2 - var("z"))
+    assert contradicted(store, 1 - var("z"))
+    assert not contradicted(store, var("twice") - 2 * q)
+    assert contradicted(store, var("twice") - 3 * q)
+    assert contradicted(store, n - 2)
+
+
 @given(worlds(), trees(8))
 @settings(max_examples=300, deadline=None)
 def test_what_is_proved_is_not_contradicted(

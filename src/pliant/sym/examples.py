@@ -73,8 +73,10 @@ def _own_values(store: FactStore, known: _Values) -> _Values | None:
     with contextlib.suppress(ZeroDivisionError):
         names = [name for name in store.dims if name in store.own]
         for at, name in enumerate(store.dims):
-            if name in store.own:
+            if name in store.own and name not in store.values:
                 values[name] = _value(store, values, name, at)
+        for name in store.own & store.values.keys():
+            values[name] = store.values[name].eval(values)
         nonneg = [x for x in store.nonneg if not x.names.isdisjoint(store.own)]
         multiples = [(x, k) for x, k in store.multiples if not x.names.isdisjoint(store.own)]
         if _agrees(store, values, names, nonneg, multiples):
