@@ -16,12 +16,14 @@ from pliant.schedule.flow import Flow
 from pliant.schedule.primitives import program
 from pliant.sym.expr import var
 from tests.schedule.programs import (
+    ROW_SIZES,
     chain,
     k,
     matmul_relu,
     n,
     outline,
     rows,
+    running,
     same,
     softmax,
     stencil,
@@ -296,3 +298,13 @@ def test_set_scope() -> None:
         softmax().set_scope("e", "register")
     with pytest.raises(SchedulingError, match="it is a parameter"):
         p.set_scope("x", "register")
+
+
+def test_room_is_defined_where_there_is_nothing() -> None:
+    """Found by random steps: of rows that were fused with columns as many are used as a quotient by
+    the columns says, of which there may be none."""
+    at, column = var("_0"), var("_1")
+    apart = (2 * (at // 3) + 1, 2 * (at % 3) + 1, 2 * column + 1)
+    p = running().fuse("y_i", "y_j").cache_read("y", "x")
+    p = p.transform_layout("x_cache", apart, None).shrink_buffer("x_cache")
+    same(running(), p, ROW_SIZES)

@@ -62,6 +62,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import common_loops, is_domain
 from pliant.schedule.program import MemoryRef, Program, primitive
 from pliant.schedule.set_scope import fits_registers
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom
 from pliant.sym.expr import Int, const, maximum
 from pliant.sym.facts import ContradictionError, Facts
 from pliant.sym.index_map import IndexMap
@@ -129,8 +130,27 @@ def check_shrink_buffer(p: Program, buffer: str, outside: str | None = None) -> 
     if crossed:
         _check_private(p, old, crossed, path, refuse)
     known = {s.var for s in path[:-1] if isinstance(s, For)} | p.sizes
-    box = touched_box(uses, frozenset(known), p.inside(path[:-1]))
-    return _Plan(old, path, box)
+    facts = p.inside(path[:-1])
+    box = touched_box(uses, frozenset(known), facts)
+    # What divides by a size that may be 0 says nothing where it is: there all is kept.
+    whole = ((const(0), extent - 1) for extent in old.shape)
+    spans = zip(box, whole, strict=True)
+    kept = tuple(s if all(_is_defined(x, facts) for x in s) else every for s, every in spans)
+    return _Plan(old, path, kept)
+
+
+def _is_defined(x: Int, facts: Facts) -> bool:
+    """Whether no divisor in it can be 0."""
+    return all(_has_value(atom, facts) for _, factors in x.terms() for atom, _ in factors)
+
+
+def _has_value(atom: Atom, facts: Facts) -> bool:
+    match atom:
+        case DivAtom(num, den) | ModAtom(num, den):
+            return facts.positive(den) and _is_defined(num, facts) and _is_defined(den, facts)
+        case MinAtom(args) | MaxAtom(args):
+            return all(_is_defined(x, facts) for x in args)
+    return True
 
 
 def _way_to_uses(alloc: Stmt, buffer: Buffer, outside: str | None) -> tuple[Stmt, ...]:
