@@ -413,7 +413,7 @@ def _nodes(spec: Spec) -> int:
 def _prepare(
     part: Lowered, names: tuple[str, ...], weights: Mapping[str, np.ndarray], back: _Backend
 ) -> dict[str, np.ndarray]:
-    """Run, now, everything that depends on weights alone."""
+    """Run, now, everything that is constant (`lower.constants`)."""
     image = Image(back.linked(part), [part.host.name], back.t)
     outputs = tuple(
         TensorInfo(n, part.types[n].dtype.name, tuple(map(str, part.types[n].dims))) for n in names

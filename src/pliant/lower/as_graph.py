@@ -61,7 +61,7 @@ def as_function(s: Stages, decisions: Decisions) -> Function:
 
 
 def prepare_name(function: Function) -> str:
-    """What the part is called that depends on weights alone."""
+    """What the part is called that is computed once (`lower.constants`)."""
     return f"{function.name}_prepare"
 
 

@@ -108,8 +108,6 @@ def _there_and_back(tensor: Compute, s: Stages, readers: Mapping[str, list[str]]
 def _is_here(load: Load, tensor: Compute) -> bool:
     """Whether a load of what has the tensor's shape is of the same place; of one element that is
     the first."""
-    if load.source.shape != tensor.shape:
-        return False
     return all(
         isinstance(i, Index) and (i.int_ is var(a.var) or (a.extent == 1 and i.int_ == 0))
         for i, a in zip(load.indices, tensor.axes, strict=True)

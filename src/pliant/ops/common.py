@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pliant.base.dtypes import DType, f32
 from pliant.base.errors import InvalidModelError
@@ -100,7 +100,7 @@ def broadcast(shapes: Sequence[Shape]) -> tuple[Shape, tuple[Requirement, ...]]:
     requires: list[Requirement] = []
     for at in range(-rank, 0):
         met = [s[at] for s in shapes if len(s) >= -at and s[at] != 1]
-        dims = list(dict.fromkeys(d for x in met for d in _parts(x)))
+        dims = _all_parts(met)
         out.append(joined(dims))
         for k, a in enumerate(dims):
             for b in dims[k + 1 :]:
@@ -110,7 +110,7 @@ def broadcast(shapes: Sequence[Shape]) -> tuple[Shape, tuple[Requirement, ...]]:
 
 def joined(dims: Sequence[Int]) -> Int:
     """What extents that differ make together; of extents that were joined before, those."""
-    dims = list(dict.fromkeys(d for x in dims for d in _parts(x)))
+    dims = _all_parts(dims)
     if len(dims) <= 1:
         return dims[0] if dims else const(1)
     for d in dims:
@@ -120,6 +120,10 @@ def joined(dims: Sequence[Int]) -> Int:
         if all(d is e or _clips(e, d) or e is minimum(1, d) for e in dims):
             return d
     return maximum(*dims) * minimum(1, *dims)
+
+
+def _all_parts(dims: Iterable[Int]) -> list[Int]:
+    return list(dict.fromkeys(d for x in dims for d in _parts(x)))
 
 
 def _parts(x: Int) -> tuple[Int, ...]:

@@ -55,8 +55,8 @@ def steps_for(
 def winograd(
     function: Function, operators: Operators, steps: Sequence[int] = (4, 2), factor: DType = f32
 ) -> tuple[Function, tuple[str, ...]]:
-    """The function with such convolutions by patches that are apart by the first of `steps` that
-    pays, whose products will have this type of factors, and why 3 x 3 convolutions stay that do, a
+    """The function with such convolutions by patches that are apart by one of `steps` that pays,
+    whose products will have this type of factors, and why 3 x 3 convolutions stay that do, a
     reason for each. Parameters, results and their types stay."""
     ends = _ends(function, operators)
     chosen, stay = _chosen_steps(function, steps, factor)

@@ -16,7 +16,7 @@ from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_ty
 
 from pliant.loop.stmt import For, Stmt, statements
 from pliant.schedule.errors import SchedulingError
-from pliant.sym.atoms import DivAtom, MaxAtom, MinAtom, ModAtom
+from pliant.sym.divide import divisors
 from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
 
@@ -131,7 +131,7 @@ def check_divisions(
     """Refuses integers that divide by what may be 0 (`n//m`, of any m). The primitive would put
     them where they are computed whatever m is. Loops may stand in them, of which none is
     negative."""
-    found = [x for x in _ints((*args, *options.values())) for x in _divisors(x)]
+    found = [x for x in _ints((*args, *options.values())) for x in divisors(x)]
     if not found:
         return
     known = facts.copy()
@@ -150,18 +150,3 @@ def _ints(value: Any) -> Iterator[Int]:
     elif isinstance(value, tuple | list):
         for x in value:
             yield from _ints(x)
-
-
-def _divisors(x: Int) -> Iterator[Int]:
-    """What it divides by, numbers left out."""
-    for _, factors in x.terms():
-        for atom, _ in factors:
-            match atom:
-                case DivAtom(num, den) | ModAtom(num, den):
-                    if not den.is_const:
-                        yield den
-                    yield from _divisors(num)
-                    yield from _divisors(den)
-                case MinAtom(args) | MaxAtom(args):
-                    for a in args:
-                        yield from _divisors(a)

@@ -62,7 +62,7 @@ from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import common_loops, is_domain
 from pliant.schedule.program import MemoryRef, Program, primitive
 from pliant.schedule.set_scope import fits_registers
-from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom
+from pliant.sym.divide import divisors
 from pliant.sym.expr import Int, const, maximum
 from pliant.sym.facts import ContradictionError, Facts
 from pliant.sym.index_map import IndexMap
@@ -141,16 +141,7 @@ def check_shrink_buffer(p: Program, buffer: str, outside: str | None = None) -> 
 
 def _is_defined(x: Int, facts: Facts) -> bool:
     """Whether no divisor in it can be 0."""
-    return all(_has_value(atom, facts) for _, factors in x.terms() for atom, _ in factors)
-
-
-def _has_value(atom: Atom, facts: Facts) -> bool:
-    match atom:
-        case DivAtom(num, den) | ModAtom(num, den):
-            return facts.positive(den) and _is_defined(num, facts) and _is_defined(den, facts)
-        case MinAtom(args) | MaxAtom(args):
-            return all(_is_defined(x, facts) for x in args)
-    return True
+    return all(map(facts.positive, divisors(x)))
 
 
 def _way_to_uses(alloc: Stmt, buffer: Buffer, outside: str | None) -> tuple[Stmt, ...]:

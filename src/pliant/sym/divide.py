@@ -21,6 +21,8 @@ from pliant.sym.atoms import (
     HAS_MOD,
     ONE,
     DivAtom,
+    MaxAtom,
+    MinAtom,
     ModAtom,
     Monomial,
     common,
@@ -267,3 +269,18 @@ def _remainder_atom(num: Int, den: Int) -> Int:
         if exact_quotient(atom.den, den) is not None:
             return modulo(atom.num, den)
     return num.make({monomial(((ModAtom(num, den), 1),)): 1})
+
+
+def divisors(x: Int) -> Iterator[Int]:
+    """What it divides by, numbers left out."""
+    for _, factors in x.terms():
+        for atom, _ in factors:
+            match atom:
+                case DivAtom(num, den) | ModAtom(num, den):
+                    if not den.is_const:
+                        yield den
+                    yield from divisors(num)
+                    yield from divisors(den)
+                case MinAtom(args) | MaxAtom(args):
+                    for a in args:
+                        yield from divisors(a)
