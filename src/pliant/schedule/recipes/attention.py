@@ -121,8 +121,11 @@ def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> 
         p = p.split(p.loops(name)[-1], mm.lanes)
         vectors, vector = p.made
         p = p.vectorize(vector).unroll(vectors)
-    p, above = _by_table(p, spec, first, block, (upper.tile, row_of_first), reduced_first)
-    p, below = _by_table(p, spec, last, block, (lower.tile, lower.row), reduced)
+    p, above = _by_table(p, spec, first, block, (upper.tile, row_of_first), reduced_first, mm)
+    p, below = _by_table(p, spec, last, block, (lower.tile, lower.row), reduced, mm)
+    for name in (*above.copies, *below.copies):
+        p = p.split(p.loops(name)[-1], mm.lanes)
+        p = p.vectorize(p.made[1])
     for loop in batch:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, block)
@@ -287,6 +290,7 @@ def _by_table(
     block: str,
     table: tuple[str, str],
     reduced: Sequence[str],
+    mm: MatmulIntrinsic,
 ) -> tuple[Program, Rows]:
     """A contraction finds the rows of its first operand in a table made for a block of them."""
     plan = _plan(spec, name)
@@ -295,4 +299,8 @@ def _by_table(
         p = p.pad_block(name)
     along = [LoopRef(x) for x in reduced]
     own = source in dict(spec.members)  # what this kernel makes lies in rows, whatever was planned
-    return rows_by_table(p, name, source, along, block, table, gather=plan.gather and not own)
+    return rows_by_table(
+        p, name, source, along, block, table,
+        gather=plan.gather and not own,
+        dtype=str(mm.a) if mm.a is not mm.c else "",
+    )  # fmt: skip
