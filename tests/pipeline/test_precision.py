@@ -151,6 +151,23 @@ def test_windows(size: tuple[int, int], channels: int) -> None:
         assert torch.equal(f(x).isfinite(), module(x).isfinite())
 
 
+@pytest.mark.parametrize(("width", "each"), [(16, 16), (24, 48), (65, 31), (8, 32), (32, 8)])
+def test_groups_of_channels(width: int, each: int) -> None:
+    """1 x 1 convolutions of wide groups are products of pairs; panels of narrow ones are not worth
+    it."""
+    torch.manual_seed(0)
+    conv = nn.Conv1d(3 * width, 3 * each, 1, groups=3).eval()
+    x = torch.randn(2, 3 * width, 9)
+    for dims in ({}, {0: "n", 2: "w"}):
+        f = pliant.compile(conv, (x,), dynamic_shapes=(dims,), precision="bf16")
+        assert ("conv stays f32" in f.explain()) == (min(width, each) < 16)
+        for n, w in ((2, 9), (0, 3), (1, 1), (3, 40)) if dims else ((2, 9),):
+            x = torch.randn(n, 3 * width, w)
+            with torch.no_grad():
+                want = conv(x)
+            assert torch.linalg.vector_norm(f(x) - want) <= 0.01 * torch.linalg.vector_norm(want)
+
+
 @pytest.mark.parametrize("word", ["int4", "fp8", ""])
 def test_other_words(word: str) -> None:
     with pytest.raises(UnsupportedError) as caught:

@@ -22,15 +22,17 @@ from pliant.base.dtypes import bf16, f32
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.ir.einsum import names_in
-from pliant.ir.expr import Const, Expr, Load, Select, const, index_names
+from pliant.ir.expr import Const, Expr, Index, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes
 from pliant.ir.windows import area, is_small
 from pliant.opt.narrowing import Narrowing, placeholders
+from pliant.sym.expr import var
 
 FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
+WIDE: Final = 16  # channels of a group, inputs and outputs, whose panels are worth it
 SMALL: Final = 64  # elements of a window on all channels whose copy takes as long as the product
 
 
@@ -51,15 +53,13 @@ class Bf16Products(Narrowing):
             if isinstance(source, Input) and source.dtype is f32:
                 self.views[binding.outputs[0].name] = binding, first, values[source.name]
 
-    def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
-        """Whether a large window of weights, which has rows and columns, slides along a value."""
+    def is_another(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
+        """Whether a large window of weights, which has rows and columns, slides along a value, or
+        each wide group of a value's channels has weights of its own."""
         values = [load for load in loads if not self.is_constant(load)]
-        sides = [a for a in tensor.reduce_axes if a.extent != 1]
-        if len(values) != 1 or len(sides) < 2 or not area(tensor).is_const or is_small(tensor):
+        if len(values) != 1 or not area(tensor).is_const or is_small(tensor):
             return False
-        outer, window = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
-        there = [index_names(i) for i in values[0].indices]
-        return any(names & outer and names & window for names in there)
+        return _is_window(tensor, values[0]) or _is_grouped(tensor, values[0])
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
@@ -128,6 +128,31 @@ def _viewed(tensor: Tensor) -> Load | None:
         body = body.a
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     return body if isinstance(body, Load) and loads == [body] else None
+
+
+def _is_window(tensor: Compute, value: Load) -> bool:
+    """Whether a window of rows and columns slides along a value."""
+    if sum(a.extent != 1 for a in tensor.reduce_axes) < 2:
+        return False
+    outer, window = ({a.var for a in axes} for axes in (tensor.axes, tensor.reduce_axes))
+    there = [index_names(i) for i in value.indices]
+    return any(names & outer and names & window for names in there)
+
+
+def _is_grouped(tensor: Compute, value: Load) -> bool:
+    """Whether an output channel o sums over all channels o // each * members + c of its group,
+    which are so many that a group is a matrix product."""
+    for index, extent in zip(value.indices, value.source.shape, strict=True):
+        for inner in tensor.reduce_axes:
+            if not (inner.extent.is_const and extent.is_const and inner.extent.value >= WIDE):
+                continue
+            groups = max(1, extent.value // inner.extent.value)
+            for outer in tensor.axes:
+                if outer.extent.is_const and outer.extent.value >= groups * WIDE:
+                    group = var(outer.var) // (outer.extent.value // groups)
+                    if index == Index(group * inner.extent + var(inner.var)):
+                        return True
+    return False
 
 
 def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:

@@ -2,7 +2,8 @@
 
 What is a product is said by an operator's definition, not by its name: a sum of products of two f32
 values, each with dimensions of the result that the other lacks. Softmax and normalisations are
-none; windows without a matrix (depthwise convolutions) are for a narrowing to say.
+none; windows without a matrix (depthwise convolutions) and groups of channels are for a narrowing
+to say.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Narrowing:
             self.add(binding, explain)
         return self.function.replace(bindings=tuple(self.bindings))
 
-    def is_window(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
+    def is_another(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
         """Whether products that are no matrix product are computed in another way, too."""
         return False
 
@@ -108,7 +109,7 @@ class Narrowing:
             if isinstance(found, Product):
                 assert isinstance(tensor, Compute)
                 other: Compute | str = NO_MATRIX
-                if found.matrix or self.is_window(tensor, found.loads):
+                if found.matrix or self.is_another(tensor, found.loads):
                     other = self.product(tensor, found.loads, values, memo)
                 if isinstance(other, Compute):
                     memo[tensor], changed = other, True
