@@ -49,6 +49,8 @@ OPTIONS = [
     {"kernel_size": 7, "padding": 3},
     {"kernel_size": 3, "padding": (2, 3), "dilation": (2, 3)},
     {"kernel_size": (1, 3), "padding": (0, 5), "bias": False},
+    {"kernel_size": (3, 1), "padding": (1, 0)},
+    {"kernel_size": (17, 1), "padding": (8, 0), "stride": (2, 1)},
     {"kernel_size": 9, "padding": 4},
     {"kernel_size": (3, 31), "padding": (1, 15)},
     {"kernel_size": (19, 17), "padding": (9, 8), "stride": (1, 2)},
@@ -98,6 +100,27 @@ def test_constant_rows(width: int) -> None:
         x = tensor(n, 3, 9, width)
         with torch.no_grad():
             assert_same(f(x), module(x), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_along_the_rows_of_heads(precision: str | None) -> None:
+    """A window of one column over a few heads, which lie side by side: tiles are of rows."""
+    torch.manual_seed(0)
+    joint, out = nn.Linear(96, 96), nn.Linear(96, 8)
+    window = nn.Conv2d(6, 6, (11, 1), padding=(5, 0), groups=6, bias=False)
+
+    class Heads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            values = joint(x).unflatten(-1, (6, 16)).transpose(1, 2)
+            return out((window(values) + values).transpose(1, 2).flatten(2))
+
+    dims = {0: "n", 1: "s"}
+    f = pliant.compile(Heads(), (tensor(2, 9, 96),), dynamic_shapes=(dims,), precision=precision)
+    assert "[windowed] conv" in f.explain(), f.explain()
+    for n, s in ((2, 9), (0, 3), (1, 1), (3, 40)):
+        x = tensor(n, s, 96)
+        with torch.no_grad():
+            assert_same(f(x), Heads()(x), tolerance=1e-4 if precision is None else 0.02)
 
 
 def test_what_is_not_a_number_stays_where_it_is() -> None:

@@ -19,7 +19,7 @@ from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
 from pliant.schedule.recipes.start import start
-from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
+from pliant.schedule.recipes.windowed import windowed_order, windowed_recipe
 from tests.schedule.programs import same
 from tests.woven import woven
 
@@ -65,7 +65,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_keeps_the_meaning(name: str) -> None:
     options = OPTIONS[name]
     spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()))
-    assert is_windowed(spec, LANES)
+    assert windowed_order(spec, LANES)
     p = windowed_recipe(spec, LANES, SUMS)
     cases = [(6, 4), (14, 3)]
     same(start(spec), p, [sizes_of(spec, c, size, places_of(size, options)) for size, c in cases])
@@ -131,10 +131,15 @@ def test_pairs_of_products() -> None:
 @pytest.mark.parametrize("module", [
     nn.MaxPool2d(3, 1, 1),  # neighbours share nothing
     nn.AvgPool2d(3, 2, 1),
-    depthwise(kernel_size=(3, 1)),  # no window along the rows
 ])  # fmt: skip
 def test_others_are_left(module: nn.Module) -> None:
-    assert not is_windowed(spec_of(module), LANES)
+    assert not windowed_order(spec_of(module), LANES)
+
+
+def test_windows_of_one_column() -> None:
+    """Tiles are of rows then, channels innermost."""
+    order = windowed_order(spec_of(depthwise(kernel_size=(3, 1))), LANES)
+    assert order == (0, 3, 2, 1)
 
 
 @pytest.mark.parametrize("name", ["padded", "strided", "dilated"])
@@ -147,7 +152,7 @@ def test_rows_of_images(name: str) -> None:
     launches = lower_function(imported.function, OPERATORS, 32).main.launches
     spec = next(x.spec for _, x in launches if x.spec.kind == "reduction")
     assert spec.order == (0, 1, 2, 3)
-    assert is_windowed(spec, LANES)
+    assert windowed_order(spec, LANES)
     p = windowed_recipe(spec, LANES, SUMS)
     image, result = spec.inputs[0].shape, spec.members[-1][1].shape
     step = options.get("stride", 1)

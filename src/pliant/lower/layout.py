@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from pliant.ir.expr import Expr, Index, Load
+from pliant.ir.expr import Expr, Index, Load, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import likely_value
 from pliant.ir.narrow_groups import narrow_groups
@@ -29,6 +29,7 @@ from pliant.sym.expr import Int, IntLike, as_int, var
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are gathered anyhow
+VECTOR: Final = 16  # elements
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
@@ -249,7 +250,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     filters = filters_of(tensor)
     if filters:
         return _with_last(tensor, (filters,))
-    if kind == "reduction" and rank >= 3 and slides(tensor):
+    if kind == "reduction" and rank >= 3 and slides(tensor) and not _rows_stay(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
     if kind == "map" and reads_many(tensor) and (along := _read_along(loads, orders)):
@@ -308,6 +309,20 @@ def _windowed(tensor: Compute) -> bool:
     """A sliding window of products. One of 1 x 1 leaves no iterator behind, but strided or plain
     spatial axes do not come last."""
     return slides(tensor) or (len(tensor.axes) >= 4 and len(tensor.reduce_axes) <= 3)
+
+
+def _rows_stay(tensor: Compute) -> bool:
+    """Whether a window's channels, the second dimension, would leave most of a vector empty, and
+    the last one, along which it does not slide, would not."""
+    channels, last = tensor.axes[1], tensor.axes[-1]
+    reduced = {a.var for a in tensor.reduce_axes}
+    indices = [
+        index_names(i) for n in own_nodes(tensor.body) if isinstance(n, Load) for i in n.indices
+    ]
+    if any(last.var in names and names & reduced for names in indices):
+        return False
+    few = channels.extent.is_const and channels.extent.value < VECTOR
+    return few and not (last.extent.is_const and last.extent.value < VECTOR)
 
 
 def _with_last(tensor: Compute, names: tuple[str, ...]) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 from pliant.base.settings import settings
 from pliant.ir.expr import Axis
@@ -21,7 +22,7 @@ from pliant.schedule.recipes.row import row_recipe
 from pliant.schedule.recipes.scan import scan_recipe
 from pliant.schedule.recipes.scatter import scatter_recipe
 from pliant.schedule.recipes.serial import serial_recipe
-from pliant.schedule.recipes.windowed import is_windowed, windowed_recipe
+from pliant.schedule.recipes.windowed import windowed_order, windowed_recipe
 
 
 def schedule(
@@ -51,7 +52,7 @@ def recipe_name(spec: Spec, lanes: int) -> str:
     """The recipe that a kernel takes."""
     if _is_empty(spec):
         return "serial"  # nothing to do but to start reductions of nothing
-    if spec.kind == "reduction" and is_windowed(spec, lanes):
+    if spec.kind == "reduction" and windowed_order(spec, lanes):
         return "windowed"
     if spec.kind == "serial" and len(spec.members) == 1:
         kind = classify(spec.members[0][1])
@@ -66,6 +67,9 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
         case "row":
             return row_recipe(spec, lanes, large)
         case "windowed":
+            order = windowed_order(spec, lanes)
+            assert order is not None
+            spec = replace(spec, order=order)
             return windowed_recipe(spec, lanes, mm.rows * mm.columns // lanes, pairs=pairs)
         case "reduction":
             return reduction_recipe(spec, lanes, large)

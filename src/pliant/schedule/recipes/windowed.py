@@ -9,7 +9,7 @@
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
             (along a wide window in steps, of which each is unrolled)
 
-With channels innermost a tile is of columns; it is of two rows, one vector wide, where the window
+With channels innermost a tile is of columns (of rows, under a window of one column); it is of two rows, one vector wide, where the window
 moves by one, so that they share what they read, too. Of images that come with their channels first
 a tile is of rows, and vectors lie along them. The tiles in the middle have no conditions, the whole
 blocks none on channels or columns; in those at the ends, where the window is partly outside, each
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from pliant.ir.bf16 import factors_in_bf16
@@ -37,6 +38,7 @@ from pliant.ir.windows import is_small
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Iter
 from pliant.lower.canonical import Spec
+from pliant.lower.layout import Order
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part, live_part
 from pliant.schedule.nest import blocks_in
@@ -52,9 +54,20 @@ STEP: Final = 8  # elements along a window that are unrolled: more would share l
 PAIR: Final = 2  # products of bf16 that an instruction adds up
 
 
-def is_windowed(spec: Spec, lanes: int) -> bool:
-    """Whether a window slides, over one operand, along the last dimension but one (the columns of
-    images with channels innermost, the rows of others), all of which share another operand."""
+def windowed_order(spec: Spec, lanes: int) -> Order | None:
+    """The order of the loops in which a window slides, over one operand, along the last dimension
+    but one (the columns of images with channels innermost, the rows of others), all of which share
+    another operand: that of memory, or that with another dimension there (rows, of windows of one
+    column); None if there is none."""
+    *outer, inner = spec.order
+    for at in range(len(outer) - 1, -1, -1):
+        order = (*outer[:at], *outer[at + 1 :], outer[at], inner)
+        if _is_windowed(replace(spec, order=order), lanes):
+            return order
+    return None
+
+
+def _is_windowed(spec: Spec, lanes: int) -> bool:
     tensor = spec.members[0][1]
     if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
         return False
@@ -85,9 +98,9 @@ def _slid(spec: Spec, tensor: Compute) -> Axis | None:
 
 
 def windowed_recipe(spec: Spec, lanes: int, sums: int, *, pairs: bool = False) -> Program:
-    """A schedule for a windowed reduction and the maps that follow it; at most so many vectors of
-    `sums` stay in registers. `pairs`: there is an instruction that adds products of bf16 in
-    pairs."""
+    """A schedule for a windowed reduction, whose loops are in `windowed_order`, and the maps that
+    follow it; at most so many vectors of `sums` stay in registers. `pairs`: there is an instruction
+    that adds products of bf16 in pairs."""
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
     rows = None if is_small(tensor) else _rows(spec, tensor)
