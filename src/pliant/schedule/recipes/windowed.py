@@ -9,17 +9,18 @@
             tile, are unrolled: what neighbours share of the input, and the weights, are loaded once
             (along a wide window in steps, of which each is unrolled)
 
-With channels innermost a tile is of columns (of rows, under a window of one column); it is of two rows, one vector wide, where the window
-moves by one, so that they share what they read, too. Of images that come with their channels first
-a tile is of rows, and vectors lie along them. The tiles in the middle have no conditions, the whole
-blocks none on channels or columns; in those at the ends, where the window is partly outside, each
-vector is one of the image or of zeros. Of a large window only the rows that are inside of the image
-are run through; where both operands are bf16 and an instruction adds their products in pairs, two
-at a time (`codegen.llvm.pairs`), and what slides along the tile is innermost: more of the image
-would have to stay in registers else. A tile at the end makes sums that are not stored, or, where
-what they read would not be there, those that are, one after another. For convolutions of one or few
-channels, and of narrow groups of them, which are unrolled, too (`ir.narrow_groups`): where
-neighbours share no second operand (pools), `reduction` is as fast.
+With channels innermost a tile is of columns (of rows, under a window of one column); it is of two
+rows, one vector wide, where the window moves by one, so that they share what they read, too. Of
+images that come with their channels first a tile is of rows, and vectors lie along them. The tiles
+in the middle have no conditions, the whole blocks none on channels or columns; in those at the
+ends, where the window is partly outside, each vector is one of the image or of zeros. Of a large
+window only the rows that are inside of the image are run through; where both operands are bf16 and
+an instruction adds their products in pairs, two at a time (`codegen.llvm.pairs`), and what slides
+along the tile is innermost: more of the image would have to stay in registers else. A tile at the
+end makes sums that are not stored, or, where what they read would not be there, those that are, one
+after another. For convolutions of one or few channels, and of narrow groups of them, which are
+unrolled, too (`ir.narrow_groups`): where neighbours share no second operand (pools), `reduction` is
+as fast.
 """
 
 from __future__ import annotations
