@@ -1,0 +1,267 @@
+"""A graph of ATen operators that torch captured for a backend, as a module of tensors alone.
+
+    def forward(w, s0, x):                          class of parameter w
+        h = view(x, [s0, s0 * 2])          ->           def forward(x):
+        y = mm(h, w)                                        h = view(x, [sym_size(x, 0), ...])
+        return y, x, s0                                     return (mm(h, self.w),)
+
+Sizes that torch passes beside the tensors are taken from these; what it fixes (weights), and other
+numbers, become constants; results that are inputs, or sizes, are not computed. `Captured.outputs`
+says what is what.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sympy
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from pliant.base.errors import UnsupportedError
+from pliant.frontend.torch.aten import ATEN
+from pliant.frontend.torch.decompose import can_decompose
+from pliant.graph.function import Dim
+
+Output = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
+"""A result of the graph, of its inputs and of what the module computes."""
+
+HUGE: Final = 1 << 40  # torch means any size
+_SIZE: Final = torch.ops.aten.sym_size.int
+_REFUSED: Final = {
+    torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+}  # fmt: skip
+_CONVERT: Final = torch.ops.prims.convert_element_type.default
+_TO: Final = torch.ops.aten._to_copy.default
+
+
+@dataclass(frozen=True)
+class Captured:
+    """`module` computes tensors of those inputs that are at the places `inputs`; `dynamic_shapes`
+    and `dims` are what the compiler is told of these. `numbers` are places of inputs whose values
+    are part of the module. The graph's results are `outputs`."""
+
+    module: torch.nn.Module
+    inputs: tuple[int, ...]
+    numbers: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    dynamic_shapes: tuple[dict[int, str], ...]
+    dims: dict[str, Dim]
+    computes: bool
+
+
+def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any]) -> Captured:
+    """The graph with some inputs, by place, as constants that have the values `given`. Raises
+    UnsupportedError where it has results that are neither tensors nor sizes."""
+    copied = GraphModule(graph, _copy(graph.graph))
+    nodes = [n for n in copied.graph.nodes if n.op == "placeholder"]
+    inputs: list[int] = []
+    for place, node in enumerate(nodes):
+        if place in weights:
+            _fix(copied, node, given[place])
+        elif isinstance(node.meta.get("val"), torch.Tensor):
+            inputs.append(place)
+    tensors = [nodes[place] for place in inputs]
+    known = _known_sizes(tensors)
+    outputs = _outputs(copied.graph, nodes)
+    numbers: list[int] = []
+    for place, node in enumerate(nodes):
+        if place in weights or place in inputs:
+            continue
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and value.node.expr in known:
+            _replace_size(copied.graph, node, tensors, known[value.node.expr])
+            continue
+        if node.users:
+            numbers.append(place)
+        node.replace_all_uses_with(given[place])
+        copied.graph.erase_node(node)
+    for node in copied.graph.nodes:
+        if node.target is _CONVERT:
+            node.target, node.args, dtype = _TO, node.args[:1], node.args[1]
+            node.kwargs = {"dtype": dtype}
+    copied.graph.eliminate_dead_code()
+    copied.recompile()
+    (end,) = (n for n in copied.graph.nodes if n.op == "output")
+    shapes, dims = _dynamic(tensors)
+    return Captured(copied, tuple(inputs), tuple(numbers), outputs, shapes, dims, bool(end.args[0]))
+
+
+def supported_parts(graph: GraphModule) -> GraphModule | None:
+    """The graph with what has import rules as submodules, `fused_*`; None where nothing is left to
+    compile."""
+    support = _Supported()
+    parts = CapabilityBasedPartitioner(graph, support, allows_single_node_partition=False)
+    proposed = parts.propose_partitions()
+    whole = sum(n.op == "call_function" for n in graph.graph.nodes)
+    if not proposed or any(len(p.nodes) == whole for p in proposed):
+        return None
+    fused: GraphModule = parts.fuse_partitions(proposed)
+    return fused
+
+
+class _Supported(OperatorSupportBase):  # type: ignore[misc]
+    def is_node_supported(self, submodules: Mapping[str, Any], node: Node) -> bool:
+        if node.op != "call_function":
+            return False
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or target is _CONVERT:
+            return True  # arithmetic on sizes, parts of a tuple
+        if not _REFUSED.isdisjoint(target.tags):
+            return False
+        return str(target) in ATEN or can_decompose(target)
+
+
+def _copy(graph: Graph) -> Graph:
+    """The graph with its inputs first, whatever lies between them."""
+    made = Graph()
+    values = {n: made.node_copy(n) for n in graph.nodes if n.op == "placeholder"}
+    made.output(made.graph_copy(graph, values))
+    return made
+
+
+def _fix(module: GraphModule, node: Node, value: torch.Tensor) -> None:
+    name = f"constant_{node.name}"
+    module.register_buffer(name, value.detach(), persistent=False)
+    with module.graph.inserting_before(node):
+        constant = module.graph.get_attr(name)
+    constant.meta = dict(node.meta)
+    node.replace_all_uses_with(constant)
+    module.graph.erase_node(node)
+
+
+def _known_sizes(tensors: Sequence[Node]) -> dict[Any, tuple[int, int]]:
+    """Where a size, an expression, is the extent of a dimension: of which input, which one."""
+    known: dict[Any, tuple[int, int]] = {}
+    for k, node in enumerate(tensors):
+        for axis, size in enumerate(node.meta["val"].shape):
+            if isinstance(size, torch.SymInt):
+                known.setdefault(size.node.expr, (k, axis))
+    return known
+
+
+def _replace_size(
+    graph: Graph, node: Node, tensors: Sequence[Node], found: tuple[int, int]
+) -> None:
+    """A size that is passed, by the extent that it is."""
+    k, axis = found
+    with graph.inserting_after(tensors[-1]):
+        made = graph.call_function(_SIZE, (tensors[k], axis))
+    made.meta["val"] = node.meta["val"]
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _outputs(graph: Graph, nodes: Sequence[Node]) -> tuple[Output, ...]:
+    """What results are; the graph's own are the tensors left to compute."""
+    (end,) = (n for n in graph.nodes if n.op == "output")
+    given = end.args[0]
+    alone = isinstance(given, Node)
+    places = {node: place for place, node in enumerate(nodes)}
+    fixed = {n for n in graph.nodes if n.op == "get_attr"}
+    made: list[Node] = []
+    outputs: list[Output] = []
+    for result in (given,) if alone else given:
+        if not isinstance(result, Node):
+            outputs.append(_same(result))
+        elif result in places:
+            outputs.append(_input(places[result]))
+        elif isinstance(result.meta.get("val"), torch.Tensor) and result not in fixed:
+            if result not in made:
+                made.append(result)
+            outputs.append(_made(made.index(result), result.meta["val"]))
+        else:
+            outputs.append(_size(result, nodes))
+    end.args = (tuple(made),)
+    return tuple(outputs)
+
+
+def _same(value: Any) -> Output:
+    return lambda inputs, made: value
+
+
+def _input(place: int) -> Output:
+    return lambda inputs, made: inputs[place]
+
+
+def _size(result: Node, nodes: Sequence[Node]) -> Output:
+    """A size that is computed of others."""
+    value = result.meta.get("val")
+    expr = value.node.expr if isinstance(value, torch.SymInt) else None
+    if expr is None:
+        raise UnsupportedError(f"{result.format_node()} is a result that is no tensor")
+    found: dict[Any, Callable[[Sequence[Any]], int]] = {}
+    for place, node in enumerate(nodes):
+        given = node.meta.get("val")
+        if isinstance(given, torch.SymInt):
+            found[given.node.expr] = _input_of(place)
+        elif isinstance(given, torch.Tensor):
+            shape: Sequence[Any] = given.shape
+            for axis, size in enumerate(shape):
+                if isinstance(size, torch.SymInt):
+                    found.setdefault(size.node.expr, _extent_of(place, axis))
+    if expr.free_symbols - found.keys():
+        raise UnsupportedError(f"{value} is a result that follows from no input's size")
+    symbols = sorted(expr.free_symbols, key=str)
+
+    @functools.cache
+    def value_of(*sizes: int) -> int:
+        return int(expr.xreplace(dict(zip(symbols, map(sympy.Integer, sizes)))))
+
+    return lambda inputs, made: value_of(*(found[s](inputs) for s in symbols))
+
+
+def _input_of(place: int) -> Callable[[Sequence[Any]], int]:
+    return lambda inputs: int(inputs[place])
+
+
+def _extent_of(place: int, axis: int) -> Callable[[Sequence[Any]], int]:
+    return lambda inputs: int(inputs[place].shape[axis])
+
+
+def _made(k: int, expected: torch.Tensor) -> Output:
+    """The tensor, in the memory format that torch expects, which it may view."""
+    strides = [s if isinstance(s, int) else s.node.hint for s in expected.stride()]
+    sizes = [s if isinstance(s, int) else s.node.hint for s in expected.shape]
+    order = sorted(range(len(sizes)), key=lambda d: (-strides[d], d))
+    plain = all(n <= 1 for n in sizes) or expected.is_contiguous()
+    if plain or order == [*range(len(sizes))]:
+        return lambda inputs, made: made[k]
+    back = sorted(range(len(order)), key=order.__getitem__)
+
+    def turned(inputs: Sequence[Any], made: Sequence[torch.Tensor]) -> torch.Tensor:
+        return made[k].permute(order).contiguous().permute(back)
+
+    return turned
+
+
+def _dynamic(tensors: Sequence[Node]) -> tuple[tuple[dict[int, str], ...], dict[str, Dim]]:
+    """The names of extents that vary, for each tensor, and their ranges."""
+    names: dict[Any, str] = {}
+    dims: dict[str, Dim] = {}
+    shapes: list[dict[int, str]] = []
+    for node in tensors:
+        shape: dict[int, str] = {}
+        for axis, size in enumerate(node.meta["val"].shape):
+            if not isinstance(size, torch.SymInt):
+                continue
+            expr = size.node.expr
+            if expr not in names:
+                names[expr] = str(expr) if expr.is_Symbol else f"extent_{len(names)}"
+            if expr.is_Symbol:
+                dims[names[expr]] = _range(size)
+            shape[axis] = names[expr]
+        shapes.append(shape)
+    return tuple(shapes), dims
+
+
+def _range(size: torch.SymInt) -> Dim:
+    bounds = size.node.shape_env.bound_sympy(size.node.expr)
+    least, most = (int(x) if x.is_Integer else None for x in (bounds.lower, bounds.upper))
+    return Dim(min=max(least or 0, 0), max=most if most and most < HUGE else None)
