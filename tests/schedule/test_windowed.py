@@ -136,6 +136,10 @@ def test_others_are_left(module: nn.Module) -> None:
     assert not windowed_order(spec_of(module), LANES)
 
 
+def test_a_number_has_no_windows() -> None:
+    assert windowed_order(replace(spec_of(nn.AvgPool2d(3)), order=()), LANES) is None
+
+
 def test_windows_of_one_column() -> None:
     """Tiles are of rows then, channels innermost."""
     order = windowed_order(spec_of(depthwise(kernel_size=(3, 1))), LANES)

@@ -60,9 +60,9 @@ def windowed_order(spec: Spec, lanes: int) -> Order | None:
     but one (the columns of images with channels innermost, the rows of others), all of which share
     another operand: that of memory, or that with another dimension there (rows, of windows of one
     column); None if there is none."""
-    *outer, inner = spec.order
+    outer, inner = spec.order[:-1], spec.order[-1:]
     for at in range(len(outer) - 1, -1, -1):
-        order = (*outer[:at], *outer[at + 1 :], outer[at], inner)
+        order = (*outer[:at], *outer[at + 1 :], outer[at], *inner)
         if _is_windowed(replace(spec, order=order), lanes):
             return order
     return None
