@@ -289,7 +289,7 @@ class _Matcher:
         if value.dtype is not formal.dtype:
             self.reasons.append(f"{_kind(value)} is {value.dtype}, {name} {formal.dtype}")
             return None
-        loads = [n for n in own_nodes(value) if isinstance(n, Load)]
+        loads = [n for n in own_nodes(if_there(value)) if isinstance(n, Load)]
         if len(loads) != 1:
             what = "no element of a tensor" if not loads else f"made of {len(loads)} elements"
             self.reasons.append(f"what would be {name} is {what}")
@@ -524,6 +524,13 @@ def _care(o: Operand) -> int:
     return care if plain else 2
 
 
+def if_there(x: Expr) -> Expr:
+    """What an operand is, perhaps converted, where a condition says that there is one."""
+    while isinstance(x, Cast | Select):
+        x = x.a
+    return x
+
+
 def before_cast(x: Expr, narrow: Any) -> Expr | None:
     """What of type `narrow` was converted to make `x`; None if nothing was. A choice of converted
     values is a converted choice, if the other branch is a number of that type."""
@@ -542,9 +549,7 @@ def before_cast(x: Expr, narrow: Any) -> Expr | None:
 
 
 def _source_type(x: Expr) -> Any:
-    while isinstance(x, Cast | Select):
-        x = x.a
-    return x.dtype
+    return if_there(x).dtype
 
 
 def _kind(x: Expr) -> str:

@@ -20,6 +20,7 @@ from pliant.lower.as_graph import (
     split_functions,
 )
 from pliant.lower.canonical import Launch, Spec, outline
+from pliant.lower.chosen_matrices import choose_matrices
 from pliant.lower.constants import constant_values, part_places
 from pliant.lower.contraction import KINDS, Factors
 from pliant.lower.digits import split_digits
@@ -104,6 +105,7 @@ def lower_function(
     split_digits(s)
     if numerics != "strict":
         multiply_by_reciprocals(s)
+        choose_matrices(s)
     vector_products(s)
     drop_units(s, wishes)
     if numerics != "strict":

@@ -31,8 +31,10 @@ from pliant.ir.expr import (
     Select,
     as_expr,
     const,
+    loads_of,
     substitute,
 )
+from pliant.ir.mapping import if_there
 from pliant.ir.tensor import Compute, Input, Tensor, all_of, compute
 from pliant.lower.access import classify
 from pliant.lower.constants import constant_values
@@ -77,6 +79,13 @@ class Plan:
     group: int = 1
     sums: DType = f32
     collide: Int | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the elements of the first operand lie, whatever decides that they are there."""
+        load = next(loads_of(if_there(self.a_side)))
+        name: str = load.source.name
+        return name
 
     def groups(self, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Which axes, by other `names`, run as which iterators of `contraction.tile_product`."""

@@ -55,11 +55,14 @@ class Bf16Products(Narrowing):
 
     def is_another(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
         """Whether a large window of weights, which has rows and columns, slides along a value, or
-        each wide group of a value's channels has weights of its own."""
+        each wide group of a value's channels has weights of its own, or rows choose theirs."""
         values = [load for load in loads if not self.is_constant(load)]
         if len(values) != 1 or not area(tensor).is_const or is_small(tensor):
             return False
-        return _is_window(tensor, values[0]) or _is_grouped(tensor, values[0])
+        (value,) = values
+        (weights,) = (load for load in loads if load is not value)
+        chosen = any(not isinstance(i, Index) for i in weights.indices)
+        return chosen or _is_window(tensor, value) or _is_grouped(tensor, value)
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],

@@ -34,7 +34,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from pliant.base.dtypes import i64
@@ -149,9 +149,10 @@ def check_cache_index(
     p: Program, block: str, source: str, loop: str, along: str, table: tuple[str, ...]
 ) -> _Plan:
     """The block reads the buffer once, element after element along one loop; where under a
-    condition, neither that nor what stands for the element otherwise depends on data, and the
-    condition not on that loop. The place and the condition depend on the table's loops, those
-    around the table, and sizes; the extents of the table's loops on those before them."""
+    condition, that does not depend on the loop, nor on data that are stored in that of the table,
+    and what stands for the element otherwise on no data. The place and the condition depend on the
+    table's loops, those around the table, and sizes; the extents of the table's loops on those
+    before them."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("cache_index", f"block {block}", reason)
@@ -167,7 +168,8 @@ def check_cache_index(
     if not {along, *table} <= inside.keys() or len({along, *table}) <= len(table):
         raise refuse(f"its loops under {loop} are {', '.join(inside)}; name each at most once")
     facts = p.inside(path)
-    row = _row(target, p.buffer(source), inside[along], facts, refuse)
+    changed = {x.buffer.name for x in walk(outer) if isinstance(x, Store)}
+    row = _row(target, p.buffer(source), inside[along], changed, facts, refuse)
     used, fixed = row.first.names, row.along.extent.names
     if isinstance(row.whole, Select):
         used, fixed = used | int_names(row.whole.cond), fixed | int_names(row.whole.b)
@@ -189,7 +191,9 @@ def check_cache_index(
     return _Plan(path, outer, row, dims, slot, size)
 
 
-def _row(target: Block, memory: Buffer, along: For, facts: Facts, refuse: Refuse) -> _Row:
+def _row(
+    target: Block, memory: Buffer, along: For, changed: Set[str], facts: Facts, refuse: Refuse
+) -> _Row:
     body = subst(target.body, bindings_of(target))
     if not isinstance(body, Store):
         raise refuse("it is more than one store")
@@ -205,8 +209,9 @@ def _row(target: Block, memory: Buffer, along: For, facts: Facts, refuse: Refuse
     if isinstance(whole, Select):
         if len(choices) > 1 or whole.a is not load:
             raise refuse(f"what it reads of {memory.name} is not the first branch of one choice")
-        if list(loads_of(whole.cond)) or list(loads_of(whole.b)):
-            raise refuse(f"whether it reads {memory.name} depends on data")
+        asked = {x.source.name for x in loads_of(whole.cond)}
+        if asked & changed or list(loads_of(whole.b)):
+            raise refuse(f"whether it reads {memory.name} depends on data that change")
         if along.var in int_names(whole.cond):
             raise refuse(f"whether it reads {memory.name} depends on {along.var}")
         if not all(facts.nonneg(step) for step in memory.strides):

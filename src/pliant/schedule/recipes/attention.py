@@ -294,7 +294,7 @@ def _by_table(
 ) -> tuple[Program, Rows]:
     """A contraction finds the rows of its first operand in a table made for a block of them."""
     plan = _plan(spec, name)
-    source = next(iter(loads_of(plan.a_side))).source.name
+    source = plan.source
     if p.block(name).where is not None:
         p = p.pad_block(name)
     along = [LoopRef(x) for x in reduced]

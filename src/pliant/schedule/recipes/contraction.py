@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
 from pliant.loop.stmt import LINE
 from pliant.lower.canonical import Spec
@@ -91,7 +90,7 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = p.pad_block(anchor)
 
     # The rows of the first operand: copied together, or found through a table of where they begin.
-    source = next(iter(loads_of(plan.a_side))).source.name
+    source = plan.source
     p, found = rows_by_table(
         p, anchor, source, reduced, block, (tile, row), gather=plan.gather,
         dtype=str(mm.a) if mm.a is not mm.c else "",
