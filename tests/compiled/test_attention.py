@@ -545,3 +545,23 @@ def test_a_few_keys() -> None:
     q, k, v = torch.randn(2, 20, 8), torch.randn(2, 6, 8), torch.randn(2, 6, 8)
     f = pliant.compile(Apply(attend), (q, k, v), dynamic_shapes=(({1: "t"}, {}, {}),))
     torch.testing.assert_close(f(q, k, v), attend(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-avx2"])
+def test_panels_of_two_widths(target: str) -> None:
+    """What weights alone make of places (Swin v2), by two products, whose panels are not alike."""
+    torch.manual_seed(0)
+
+    class Places(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.heads = torch.nn.Linear(2, 512), torch.nn.Linear(512, 3, bias=False)
+            self.register_buffer("places", torch.randn(1, 13, 13, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.heads(self.wide(self.places).relu())
+
+    module, x = Places(), torch.randn(1, 13, 13, 3)
+    f = pliant.compile(module, (x,), target=target)
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), module(x), rtol=2e-5, atol=2e-5)

@@ -94,7 +94,7 @@ def _attention(
     scores, operand = s.stages[first].tensor, operand_of(two)
     assert operand is not None and isinstance(scores, Compute)
     if _factors(s, one) != _factors(s, two):
-        raise _ApartError("the products have factors of other types")
+        raise _ApartError("the products have factors of other types, or other panels")
     if max(len(one.n), len(two.n)) > 1 or two.positions:
         raise _ApartError("columns have several dimensions")
     if not (one.m and one.n and two.m and two.n):
@@ -119,9 +119,10 @@ def _attention(
     return Attention((first, *between, last), rows)
 
 
-def _factors(s: Stages, plan: Plan) -> tuple[DType, DType, int]:
+def _factors(s: Stages, plan: Plan) -> tuple[DType, DType, int, int]:
     """What a product multiplies: one micro-kernel serves both."""
-    return plan.a_side.dtype, s.types[plan.packed].dtype, plan.group
+    packed = s.types[plan.packed]
+    return plan.a_side.dtype, packed.dtype, plan.group, plan.columns(packed)
 
 
 def _between(
