@@ -555,13 +555,13 @@ def test_panels_of_two_widths(target: str) -> None:
     class Places(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.wide, self.heads = torch.nn.Linear(2, 512), torch.nn.Linear(512, 3, bias=False)
+            self.wide, self.heads = torch.nn.Linear(2, 512), torch.nn.Linear(512, 24, bias=False)
             self.register_buffer("places", torch.randn(1, 13, 13, 2))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + self.heads(self.wide(self.places).relu())
 
-    module, x = Places(), torch.randn(1, 13, 13, 3)
+    module, x = Places(), torch.randn(1, 13, 13, 24)
     f = pliant.compile(module, (x,), target=target)
     with torch.no_grad():
         torch.testing.assert_close(f(x), module(x), rtol=2e-5, atol=2e-5)
