@@ -32,6 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pliant.base.errors import PliantError, UnsupportedError
 from pliant.frontend.torch.captured import Captured, captured, supported_parts
+from pliant.frontend.torch.decompose import fused_layers
 from pliant.pipeline import compile as compile_model
 
 OPTIONS: Final = ("target", "precision", "numerics", "threads", "memory_limit")
@@ -77,7 +78,7 @@ def backend(
         known = context.fw_metadata if context else None
         return _boxed(_Part(graph, known.static_input_indices if known else (), chosen))
 
-    compiler = aot_autograd(fw_compiler=fixed)
+    compiler = aot_autograd(fw_compiler=fixed, decompositions=fused_layers())
     if torch.is_grad_enabled():
         compiler = aot_autograd(
             fw_compiler=trained, bw_compiler=trained, inference_compiler=fixed,

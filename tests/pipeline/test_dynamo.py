@@ -152,12 +152,36 @@ CASES: dict[str, tuple[Callable[..., Any], Calls]] = {
     "attention": (nn.MultiheadAttention(16, 4, batch_first=True).eval(), [
         (image(2, n, 16),) * 3 for n in (4, 5, 6)
     ]),
+    "encoder": (
+        nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False
+        ).eval(),
+        [(image(2, n, 16),) for n in (4, 5, 6)],
+    ),
+    "encoder, norms first": (
+        nn.TransformerEncoderLayer(
+            16, 2, 32, activation="gelu", batch_first=True, norm_first=True
+        ).eval(),
+        [(image(2, 5, 16),)],
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_functions(case: str) -> None:
     check(*CASES[case])
+
+
+def test_a_weight_as_a_result() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(image(5, 4))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x @ self.table.T, self.table
+
+    check(Tied(), [(image(3, 4),)])
 
 
 def test_state() -> None:

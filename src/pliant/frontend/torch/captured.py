@@ -61,6 +61,7 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
     UnsupportedError where it has results that are neither tensors nor sizes."""
     copied = GraphModule(graph, _copy(graph.graph))
     nodes = [n for n in copied.graph.nodes if n.op == "placeholder"]
+    outputs = _outputs(copied.graph, nodes)
     inputs: list[int] = []
     for place, node in enumerate(nodes):
         if place in weights:
@@ -69,7 +70,6 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
             inputs.append(place)
     tensors = [nodes[place] for place in inputs]
     known = _known_sizes(tensors)
-    outputs = _outputs(copied.graph, nodes)
     numbers: list[int] = []
     for place, node in enumerate(nodes):
         if place in weights or place in inputs:
@@ -128,7 +128,7 @@ def _copy(graph: Graph) -> Graph:
 
 def _fix(module: GraphModule, node: Node, value: torch.Tensor) -> None:
     name = f"constant_{node.name}"
-    module.register_buffer(name, value.detach(), persistent=False)
+    module.register_buffer(name, value.detach())
     with module.graph.inserting_before(node):
         constant = module.graph.get_attr(name)
     constant.meta = dict(node.meta)
@@ -164,7 +164,6 @@ def _outputs(graph: Graph, nodes: Sequence[Node]) -> tuple[Output, ...]:
     given = end.args[0]
     alone = isinstance(given, Node)
     places = {node: place for place, node in enumerate(nodes)}
-    fixed = {n for n in graph.nodes if n.op == "get_attr"}
     made: list[Node] = []
     outputs: list[Output] = []
     for result in (given,) if alone else given:
@@ -172,7 +171,7 @@ def _outputs(graph: Graph, nodes: Sequence[Node]) -> tuple[Output, ...]:
             outputs.append(_same(result))
         elif result in places:
             outputs.append(_input(places[result]))
-        elif isinstance(result.meta.get("val"), torch.Tensor) and result not in fixed:
+        elif isinstance(result.meta.get("val"), torch.Tensor):
             if result not in made:
                 made.append(result)
             outputs.append(_made(made.index(result), result.meta["val"]))

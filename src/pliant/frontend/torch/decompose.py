@@ -92,7 +92,43 @@ def _decompositions() -> dict[Any, Any]:
     """Torch's core decompositions, and the others that it has."""
     more = {op: f for op, f in torch._decomp.decomposition_table.items() if _is_aten(op)}
     core: Any = torch.export.default_decompositions()
-    return {**more, **dict(core.items()), **_quantization()}
+    return {**more, **dict(core.items()), **_quantization(), **fused_layers()}
+
+
+def fused_layers() -> dict[Any, Any]:
+    """What torch runs whole layers with, where no gradients are wanted."""
+    return {torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer}
+
+
+def _encoder_layer(
+    x: Any, width: int, heads: int, joint: Any, joint_bias: Any, out: Any, out_bias: Any,
+    use_gelu: bool, norm_first: bool, eps: float, scale_1: Any, shift_1: Any, scale_2: Any,
+    shift_2: Any, wide: Any, wide_bias: Any, narrow: Any, narrow_bias: Any, mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """`nn.TransformerEncoderLayer` of rows that all count."""
+    if mask is not None:
+        return NotImplemented
+
+    def attended(x: Any) -> Any:
+        parts: Any = linear(x, joint, joint_bias)
+        parts = parts.unflatten(-1, (3, heads, -1)).unbind(-3)
+        q, k, v = (part.transpose(-2, -3) for part in parts)
+        scores = q @ k.transpose(-1, -2) * (width // heads) ** -0.5
+        return linear((scores.softmax(-1) @ v).transpose(-2, -3).flatten(-2), out, out_bias)
+
+    def fed(x: Any) -> Any:
+        h = linear(x, wide, wide_bias)
+        h = torch.nn.functional.gelu(h) if use_gelu else h.relu()
+        return linear(h, narrow, narrow_bias)
+
+    linear, norm = torch.nn.functional.linear, torch.nn.functional.layer_norm
+    for part, scale, shift in ((attended, scale_1, shift_1), (fed, scale_2, shift_2)):
+        if norm_first:
+            x = x + part(norm(x, (width,), scale, shift, eps))
+        else:
+            x = norm(x + part(x), (width,), scale, shift, eps)
+    return x
 
 
 def _quantization() -> dict[Any, Any]:
