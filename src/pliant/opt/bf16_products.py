@@ -21,6 +21,7 @@ from typing import Any, Final
 from pliant.base.dtypes import bf16, f32
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
+from pliant.ir.chosen_matrix import chosen_matrix
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Const, Expr, Index, Load, Select, const, index_names
 from pliant.ir.few_channels import filters_of
@@ -61,8 +62,9 @@ class Bf16Products(Narrowing):
             return False
         (value,) = values
         (weights,) = (load for load in loads if load is not value)
-        chosen = any(not isinstance(i, Index) for i in weights.indices)
-        return chosen or _is_window(tensor, value) or _is_grouped(tensor, value)
+        if chosen_matrix(tensor, value, weights) is not None:
+            return True
+        return _is_window(tensor, value) or _is_grouped(tensor, value)
 
     def product(
         self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value],
