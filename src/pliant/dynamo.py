@@ -142,6 +142,8 @@ class _Part:
         try:
             found = captured(self.graph, self.weights, inputs)
             self.numbers = found.numbers
+            if not found.inputs:  # nothing but constants
+                return _eager(self.graph)
             return _bound(found, inputs, self.options)
         except PliantError as error:
             parts = supported_parts(self.graph) if isinstance(error, UnsupportedError) else None

@@ -184,6 +184,39 @@ def test_a_weight_as_a_result() -> None:
     check(Tied(), [(image(3, 4),)])
 
 
+def test_nothing_but_weights() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(image(5, 4))
+
+        def forward(self) -> torch.Tensor:
+            return self.table.softmax(-1) * 2
+
+    check(Scaled(), [(), ()])
+
+
+def test_parts_whose_weights_change() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.before(x).tanh()
+            return self.after(h * torch.rand_like(h).clamp(2, 2)).relu()  # twos
+
+    model = Noisy()
+    compiled = torch.compile(model, backend="pliant")
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in (3, 3, 5):
+            x = image(n, 8)
+            torch.testing.assert_close(compiled(x), model(x))
+            model.before.weight.mul_(0.5)
+    assert any("in eager PyTorch" in str(w.message) for w in caught)
+
+
 def test_state() -> None:
     kept = Kept()
     compiled = torch.compile(copy.deepcopy(kept), backend="pliant")

@@ -96,8 +96,8 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
 def supported_parts(graph: GraphModule) -> GraphModule | None:
     """The graph with what has import rules as submodules, `fused_*`; None where nothing is left to
     compile."""
-    support = _Supported()
-    parts = CapabilityBasedPartitioner(graph, support, allows_single_node_partition=False)
+    own = GraphModule(graph, _copy(graph.graph))  # which is changed
+    parts = CapabilityBasedPartitioner(own, _Supported(), allows_single_node_partition=False)
     proposed = parts.propose_partitions()
     whole = sum(n.op == "call_function" for n in graph.graph.nodes)
     if not proposed or any(len(p.nodes) == whole for p in proposed):
