@@ -61,7 +61,8 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
     UnsupportedError where it has results that are neither tensors nor sizes."""
     copied = GraphModule(graph, _copy(graph.graph))
     nodes = [n for n in copied.graph.nodes if n.op == "placeholder"]
-    outputs = _outputs(copied.graph, nodes)
+    known = _known_sizes(nodes)
+    outputs = _outputs(copied.graph, nodes, known)
     inputs: list[int] = []
     for place, node in enumerate(nodes):
         if place in weights:
@@ -69,14 +70,14 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
         elif isinstance(node.meta.get("val"), torch.Tensor):
             inputs.append(place)
     tensors = [nodes[place] for place in inputs]
-    known = _known_sizes(tensors)
     numbers: list[int] = []
     for place, node in enumerate(nodes):
         if place in weights or place in inputs:
             continue
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and value.node.expr in known:
-            _replace_size(copied.graph, node, tensors, known[value.node.expr])
+            at, axis = known[value.node.expr]
+            _replace_size(copied.graph, node, tensors[-1], nodes[at], axis)
             continue
         if node.users:
             numbers.append(place)
@@ -136,29 +137,30 @@ def _fix(module: GraphModule, node: Node, value: torch.Tensor) -> None:
     module.graph.erase_node(node)
 
 
-def _known_sizes(tensors: Sequence[Node]) -> dict[Any, tuple[int, int]]:
+def _known_sizes(nodes: Sequence[Node]) -> dict[Any, tuple[int, int]]:
     """Where a size, an expression, is the extent of a dimension: of which input, which one."""
     known: dict[Any, tuple[int, int]] = {}
-    for k, node in enumerate(tensors):
-        for axis, size in enumerate(node.meta["val"].shape):
+    for place, node in enumerate(nodes):
+        value = node.meta.get("val")
+        shape: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+        for axis, size in enumerate(shape):
             if isinstance(size, torch.SymInt):
-                known.setdefault(size.node.expr, (k, axis))
+                known.setdefault(size.node.expr, (place, axis))
     return known
 
 
-def _replace_size(
-    graph: Graph, node: Node, tensors: Sequence[Node], found: tuple[int, int]
-) -> None:
-    """A size that is passed, by the extent that it is."""
-    k, axis = found
-    with graph.inserting_after(tensors[-1]):
-        made = graph.call_function(_SIZE, (tensors[k], axis))
+def _replace_size(graph: Graph, node: Node, last: Node, tensor: Node, axis: int) -> None:
+    """A size that is passed, by the extent that it is, behind the `last` of the inputs."""
+    with graph.inserting_after(last):
+        made = graph.call_function(_SIZE, (tensor, axis))
     made.meta["val"] = node.meta["val"]
     node.replace_all_uses_with(made)
     graph.erase_node(node)
 
 
-def _outputs(graph: Graph, nodes: Sequence[Node]) -> tuple[Output, ...]:
+def _outputs(
+    graph: Graph, nodes: Sequence[Node], known: Mapping[Any, tuple[int, int]]
+) -> tuple[Output, ...]:
     """What results are; the graph's own are the tensors left to compute."""
     (end,) = (n for n in graph.nodes if n.op == "output")
     given = end.args[0]
@@ -176,7 +178,7 @@ def _outputs(graph: Graph, nodes: Sequence[Node]) -> tuple[Output, ...]:
                 made.append(result)
             outputs.append(_made(made.index(result), result.meta["val"]))
         else:
-            outputs.append(_size(result, nodes))
+            outputs.append(_size(result, nodes, known))
     end.args = (tuple(made),)
     return tuple(outputs)
 
@@ -189,22 +191,17 @@ def _input(place: int) -> Output:
     return lambda inputs, made: inputs[place]
 
 
-def _size(result: Node, nodes: Sequence[Node]) -> Output:
+def _size(result: Node, nodes: Sequence[Node], known: Mapping[Any, tuple[int, int]]) -> Output:
     """A size that is computed of others."""
     value = result.meta.get("val")
     expr = value.node.expr if isinstance(value, torch.SymInt) else None
     if expr is None:
         raise UnsupportedError(f"{result.format_node()} is a result that is no tensor")
-    found: dict[Any, Callable[[Sequence[Any]], int]] = {}
+    found = {size: _extent_of(*at) for size, at in known.items()}
     for place, node in enumerate(nodes):
         given = node.meta.get("val")
         if isinstance(given, torch.SymInt):
             found[given.node.expr] = _input_of(place)
-        elif isinstance(given, torch.Tensor):
-            shape: Sequence[Any] = given.shape
-            for axis, size in enumerate(shape):
-                if isinstance(size, torch.SymInt):
-                    found.setdefault(size.node.expr, _extent_of(place, axis))
     if expr.free_symbols - found.keys():
         raise UnsupportedError(f"{value} is a result that follows from no input's size")
     symbols = sorted(expr.free_symbols, key=str)

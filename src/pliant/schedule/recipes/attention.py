@@ -302,5 +302,5 @@ def _by_table(
     return rows_by_table(
         p, name, source, along, block, table,
         gather=plan.gather and not own,
-        dtype=str(mm.a) if mm.a is not mm.c else "",
+        dtype=mm.copied,
     )  # fmt: skip

@@ -93,7 +93,7 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     source = plan.source
     p, found = rows_by_table(
         p, anchor, source, reduced, block, (tile, row), gather=plan.gather,
-        dtype=str(mm.a) if mm.a is not mm.c else "",
+        dtype=mm.copied,
     )  # fmt: skip
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.

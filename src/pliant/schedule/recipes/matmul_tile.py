@@ -77,6 +77,11 @@ class MatmulIntrinsic:
         return Intrinsic(f"{self.symbol}{suffix}", meaning, self.symbol, passed, most)
 
     @property
+    def copied(self) -> str:
+        """The type of rows that are copied together, if they are converted when they are read."""
+        return str(self.a) if self.a is not self.c else ""
+
+    @property
     def plain(self) -> str:
         """The name of the intrinsic for operands without missing rows."""
         return f"{self.symbol}_plain"
