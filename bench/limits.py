@@ -16,7 +16,9 @@ import torch
 from pliant.codegen.llvm.target import target
 
 _P: Final = ctypes.c_void_p
-CHAINS: Final = 16  # multiply-adds under way: two a cycle, each of four cycles, and some more
+# Multiply-adds under way: two a cycle, each of four cycles, and some more, but no more than stay in
+# the registers of the smallest set, beside an operand.
+CHAINS: Final = 12
 
 # 64 bytes a store, past the caches; the fence makes them visible as ordinary stores would be.
 _STREAM = """

@@ -95,7 +95,7 @@ def compiled(mk: MatrixKernel, t: Target, n: int) -> Callable[[], np.ndarray]:
 def peers(mk: MatrixKernel, n: int) -> dict[str, Callable[[], object]]:
     """PyTorch's ways to do as much."""
     if not mk.a.is_int:
-        kind = {"f32": torch.float32, "bf16": torch.bfloat16}[mk.a.name]
+        kind = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}[mk.a.name]
         x, y = torch.randn(n, n).to(kind), torch.randn(n, n).to(kind)
         return {"mm": lambda: torch.mm(x, y)}
     p, q = (torch.randint(-100, 100, (n, n), dtype=torch.int8) for _ in range(2))
