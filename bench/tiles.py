@@ -49,7 +49,7 @@ def product(mk: MatrixKernel, n: int) -> Function:
     def ref(of: object, *indices: object) -> BufferRef:
         return BufferRef(of, tuple(Index(as_int(i)) for i in indices))  # type: ignore[arg-type]
 
-    sizes = (minimum(even, n - row), 1, n, panels * mk.columns)
+    sizes = (minimum(even, n - row), 1, n, panels * mk.columns, var("tile"))
     call = Invoke(
         mk.symbol,
         (

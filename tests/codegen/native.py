@@ -12,8 +12,8 @@ from tests.codegen.tiles import Tile
 
 
 def entry(address: int) -> Callable[..., int]:
-    """The function `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc)`."""
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 4)(address)
+    """The function `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc, turn)`."""
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 5)(address)
 
 
 def run(call: Callable[..., int], tile: Tile) -> None:
@@ -21,7 +21,8 @@ def run(call: Callable[..., int], tile: Tile) -> None:
     *operands, c = tile.arrays
     with guarded(operands) as addresses:
         out = c.copy()
-        assert call(None, *addresses, out.ctypes.data, *tile.sizes) == 0
+        turn = sum(tile.sizes)  # any, it changes no result
+        assert call(None, *addresses, out.ctypes.data, *tile.sizes, turn) == 0
         tile.check(out)
 
 

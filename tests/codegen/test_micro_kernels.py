@@ -9,7 +9,7 @@ import pytest
 from pliant.codegen.build import Image, build_micro_kernel
 from pliant.codegen.llvm.target import FEATURE_SETS, Target, target
 from pliant.codegen.micro_kernels import micro_kernels
-from pliant.codegen.microkernel import AHEAD, LINE, MatrixKernel, MicroKernel
+from pliant.codegen.microkernel import AHEAD, LINE, TURNS, MatrixKernel, MicroKernel, unrolled
 from pliant.codegen.source import Source
 from pliant.codegen.x86.tiles import TileKernel
 from pliant.runtime.features import forbidden_features, host_machine, missing_features
@@ -55,4 +55,6 @@ def test_the_next_panel_is_asked_for(mk: MatrixKernel, t: Target) -> None:
     variants = [f for f in mk.text().split("define internal ")[1:] if "_m" in f]
     fetched = [f.count("call void @llvm.prefetch") for f in variants]
     row = mk.columns * mk.group * mk.b.bytes
-    assert fetched == [-(-row // LINE) if m >= AHEAD else 0 for m in range(1, mk.rows + 1)]
+    shares = [row * unrolled(mk, m)[1] // TURNS for m in range(1, mk.rows + 1)]
+    assert all(shares)  # as many tiles ask for all of it
+    assert fetched == [-(-x // LINE) if m >= AHEAD else 0 for m, x in enumerate(shares, 1)]

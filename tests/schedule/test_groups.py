@@ -61,7 +61,7 @@ def test_reached_from_a_plain_program(mm: MatmulIntrinsic) -> None:
     p = product(mm)
     q = tiled(p, mm).tensorize("c_i_1", mm.plain)
     (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]
-    assert (call.callee, len(call.args)) == (mm.symbol, 9)
+    assert (call.callee, len(call.args)) == (mm.symbol, 10)
     same(p, q, CASES, {mm.symbol: mm.intrinsics[0].semantics})
 
 

@@ -23,8 +23,13 @@ with `in_order` it is not, and an output's bits do not depend on how many rows t
 
 While the processor multiplies by a panel, the next one, which lies behind it, is brought into the
 second-level cache: otherwise the first tile of every panel waits for memory, and where there are
-few tiles (late convolutions, short texts) that is a large part of them all. Behind the last panel
-whatever lies there is asked for, which has no effect but on caches.
+few tiles (late convolutions, short texts) that is a large part of them all. Several tiles pass over
+a panel, and each asks for another part of the next: asked for by all, it would take the places of
+loads that wait for the second-level cache. Behind the last panel whatever lies there is asked for,
+which has no effect but on caches.
+
+Several steps along K are one iteration of the loop: counting is instructions, too, and where a
+core is shared by two threads, there is room for four a cycle and no more.
 """
 
 from __future__ import annotations
@@ -41,6 +46,9 @@ from pliant.loop.stmt import ZEROS
 
 # Fewer rows than these use up a panel faster than memory can bring one.
 AHEAD: Final = 4
+TURNS: Final = 4  # tiles that share the next panel among them
+STEPS: Final = 4  # of an iteration, unless there are so many
+MOST_SUMS: Final = 56  # vectors of products of an iteration
 LINE: Final = 64  # bytes of a cache line
 
 Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled loop
@@ -84,7 +92,7 @@ class MatrixKernel(Protocol):
         """Elements along the reduction that lie together in a panel."""
 
     def text(self) -> str:
-        """LLVM IR: `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc)`."""
+        """LLVM IR: `int32 symbol(ctx, a, offsets, other, b, c, m, P, K, ldc, turn)`."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,14 @@ class MicroKernel:
         return module.render()
 
 
+def unrolled(kernel: MicroKernel, m: int) -> tuple[int, int]:
+    """For so many rows, the sets of accumulators, and the steps along K of an iteration."""
+    sums = m * kernel.vectors
+    sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
+    most = max(1, MOST_SUMS // sums)
+    return sets, max(sets, kernel.together, min(STEPS, 1 << (most.bit_length() - 1)))
+
+
 def _variant_name(kernel: MicroKernel, m: int) -> str:
     return f"{kernel.symbol}_m{m}"
 
@@ -164,7 +180,7 @@ def _variant_name(kernel: MicroKernel, m: int) -> str:
 PARAMS: Final = (
     "ptr %ctx, ptr noalias readonly %a, ptr noalias readonly %offsets, "
     "ptr noalias readonly %other, ptr noalias readonly %b, ptr noalias %c, "
-    "i64 %m, i64 %P, i64 %K, i64 %ldc"
+    "i64 %m, i64 %P, i64 %K, i64 %ldc, i64 %turn"
 )
 
 
@@ -196,13 +212,13 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     """
     t = FunctionText(module)
     vec, sums = kernel.vector, m * kernel.vectors
-    sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
-    steps = max(sets, kernel.together)
+    sets, steps = unrolled(kernel, m)
     each = sums + kernel.vectors * bool(kernel.dot.biased)
     position = _position_words(t, kernel)
-    panel = t.assign(f"mul i64 %P, {position}") if m >= AHEAD else ""
+    first_asked = _first_asked(t, kernel, position) if m >= AHEAD else ""
     outer = _Loop(t, "p", "%P", each * sets, vec)
     bp = outer.extra_phi("ptr", "%b")
+    asked = outer.extra_phi("ptr", first_asked) if first_asked else None
     rows, some = _row_pointers(t, kernel, outer.index, m)
     depth = t.assign(f"select i1 {some}, i64 %K, i64 0")
     whole = depth if kernel.group == 1 else t.assign(f"udiv i64 {depth}, {kernel.group}")
@@ -210,8 +226,10 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
                   each * sets, vec, start=outer.acc)  # fmt: skip
     b = inner.extra_phi("ptr", bp.value)
     acc = list(inner.acc)
-    if panel:
-        _fetch_ahead(t, kernel, b.value, panel, steps)
+    if asked:
+        ask = inner.extra_phi("ptr", asked.value)
+        asked.next = ask.value
+        ask.next = _ask(t, kernel, ask.value, steps)
     base = t.assign(f"mul i64 {inner.index}, {steps}") if steps > 1 else inner.index
     words = _loaded(t, kernel, rows, base) if kernel.together > 1 else None
     for s in range(steps):
@@ -251,14 +269,24 @@ def _position_words(t: FunctionText, kernel: MicroKernel) -> str:
     return t.assign(f"mul i64 {words}, {kernel.columns}")
 
 
-def _fetch_ahead(t: FunctionText, kernel: MicroKernel, b: str, panel: str, steps: int) -> None:
-    """Ask for so many rows of the next panel, into the second-level cache."""
-    there = t.assign(f"getelementptr {kernel.word}, ptr {b}, i64 {panel}")
-    row = kernel.columns * kernel.group * kernel.b.bytes
-    for line in range(0, row * steps, LINE):
+def _first_asked(t: FunctionText, kernel: MicroKernel, position: str) -> str:
+    """Where the part of the next panel begins that this tile asks for."""
+    panel = t.assign(f"mul i64 %P, {position}")
+    part = t.assign(f"mul i64 {t.assign(f'and i64 %turn, {TURNS - 1}')}, {panel}")
+    part = t.assign(f"lshr i64 {part}, {TURNS.bit_length() - 1}")
+    there = t.assign(f"add i64 {panel}, {part}")
+    return t.assign(f"getelementptr {kernel.word}, ptr %b, i64 {there}")
+
+
+def _ask(t: FunctionText, kernel: MicroKernel, there: str, steps: int) -> str:
+    """Ask for as much of it, into the second-level cache, as the steps' share; where the rest is.
+    Lines are asked for twice where a share is less than one."""
+    share = kernel.columns * kernel.group * kernel.b.bytes * steps // TURNS
+    for line in range(0, share, LINE):
         at = t.assign(f"getelementptr i8, ptr {there}, i64 {line}")
         how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, level, data
         t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
+    return t.assign(f"getelementptr i8, ptr {there}, i64 {share}")
 
 
 def _row_pointers(t: FunctionText, kernel: MicroKernel, p: str, m: int) -> tuple[list[str], str]:

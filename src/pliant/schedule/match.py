@@ -18,7 +18,7 @@ from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
 from pliant.loop.regions import bindings_of
-from pliant.loop.rewrite import subst, where_holds
+from pliant.loop.rewrite import int_names, subst, where_holds
 from pliant.loop.stmt import (
     Alloc,
     Block,
@@ -70,7 +70,9 @@ def match_nest(semantics: Function, nest: Stmt, facts: Facts, sizes: Iterable[st
     want = _opened(semantics.body, semantics.sizes)
     matcher = _Matcher(semantics, inside)
     found = _with_idle_steps(semantics, matcher.stmt(want, _opened(nest, sizes), Match()))
-    missing = [s for s in semantics.sizes if s not in found.sizes]
+    named = int_names(semantics.body)
+    named = named.union(*(x.names for b in semantics.buffers for x in (*b.shape, *b.strides)))
+    missing = [s for s in semantics.sizes if s in named and s not in found.sizes]
     missing += [b.name for b in semantics.buffers if b not in found.places]
     if missing:
         raise NoMatch(f"nothing tells {', '.join(missing)}")

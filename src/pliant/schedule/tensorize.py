@@ -35,21 +35,24 @@ from __future__ import annotations
 from pliant.ir.expr import Index
 from pliant.ir.node import Node
 from pliant.loop.rewrite import replace_at
-from pliant.loop.stmt import Invoke
+from pliant.loop.stmt import For, Invoke
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.match import Match, NoMatch, match_nest
 from pliant.schedule.program import Program, primitive
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int, var
 
 
 @primitive
-def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
-    """The nest from `loop` on becomes a call to one of the program's intrinsics, by name."""
-    found = check_tensorize(p, loop, intrinsic)
+def tensorize(p: Program, loop: str, intrinsic: str, turn: str = "") -> Program:
+    """The nest from `loop` on becomes a call to one of the program's intrinsics, by name. Sizes
+    that the semantics does not mention say how, and not what: they are 0, or the iteration of the
+    loop `turn`, which is around the nest."""
+    found = check_tensorize(p, loop, intrinsic, turn)
     path = p.loop_path("tensorize", loop)
     known = p.intrinsics[intrinsic]
     values: dict[str, Node] = {b.name: found.address(b) for b in known.semantics.buffers}
-    values |= {s: Index(found.sizes[s]) for s in known.semantics.sizes}
+    how = var(turn) if turn else as_int(0)
+    values |= {s: Index(found.sizes.get(s, how)) for s in known.semantics.sizes}
     args = tuple(
         Index(x.subs(found.sizes)) if isinstance(x, Int) else values[x]
         for x in known.arguments or values
@@ -57,9 +60,10 @@ def tensorize(p: Program, loop: str, intrinsic: str) -> Program:
     return p.with_body(replace_at(path, Invoke(known.callee, args)))
 
 
-def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
+def check_tensorize(p: Program, loop: str, intrinsic: str, turn: str = "") -> Match:
     """The nest computes what the intrinsic's semantics says, for some values of its sizes, none
-    greater than its code can do, and places of its buffers. Gives these."""
+    greater than its code can do, and places of its buffers. Gives these. The loop `turn`, if
+    there is one, is around it."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("tensorize", f"loop {loop}", reason)
@@ -68,6 +72,8 @@ def check_tensorize(p: Program, loop: str, intrinsic: str) -> Match:
     if known is None:
         raise refuse(f"the program has no intrinsic {intrinsic!r}")
     path = p.loop_path("tensorize", loop)
+    if turn and all(s.var != turn for s in path[:-1] if isinstance(s, For)):
+        raise refuse(f"{turn} is no loop around it")
     facts = p.inside(path[:-1])
     try:
         found = match_nest(known.semantics, path[-1], facts, p.sizes)

@@ -102,7 +102,7 @@ class Emitter:
         self.to_bf16 = False  # whether what is computed becomes bf16, for products only
         self.mask: str | None = None
         self.mask_is_nonempty = False
-        self._known_part: If | None = None  # of which it was asked whether all lanes hold
+        self._partial: If | None = None  # of which it is known that not all lanes hold
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
@@ -442,13 +442,16 @@ class Emitter:
     def _if(self, s: If) -> None:
         if (whole := self._whole(s)) is not None:
             t = self.text
-            then, other, done = t.label("whole"), t.label("part"), t.label("done")
-            t.branch(whole, then, other)
-            for label, body in ((then, s.then), (other, s)):
-                t.start(label)
-                with self.scope(), self._asked(s):
-                    self.statement(body)
-                t.jump(done)
+            then, part, done = t.label("whole"), t.label("part"), t.label("done")
+            t.branch(whole, then, part)
+            t.start(then)
+            with self.scope():
+                self.statement(s.then)
+            t.jump(done)
+            t.start(part)
+            with self.scope(), self._in_part(s):
+                self.statement(s)
+            t.jump(done)
             t.start(done)
             return
         c = exprs.emit(self, s.cond)
@@ -474,44 +477,45 @@ class Emitter:
         t.start(done)
 
     @contextmanager
-    def _asked(self, s: If) -> Iterator[None]:
-        """It is known whether all lanes hold, or not, while what depends on it is emitted."""
-        before, self._known_part = self._known_part, s
+    def _in_part(self, s: If) -> Iterator[None]:
+        """While it is known that not all lanes hold."""
+        before, self._partial = self._partial, s
         yield
-        self._known_part = before
+        self._partial = before
 
     def _whole(self, s: If) -> str | None:
         """Whether a condition on sizes holds in all lanes, where that is worth a branch: without
         registers for masks, a store under one takes as long as a dozen others (AMD's processors
-        before AVX-512), or one branch for each lane (AArch64). None where it is not, or where the
-        last lane does not answer for all."""
+        before AVX-512), or is one branch for each lane (AArch64). None where it is not, or where
+        the last lane does not answer for all."""
         if self.lanes == 1 or self.mask is not None or s.otherwise is not None:
             return None
-        if "avx512f" in self.options.features or s is self._known_part:
+        if "avx512f" in self.options.features or s is self._partial:
             return None
         if any(isinstance(x, For | While | Invoke) for x in statements(s.then)):
-            return None
-        parts, varies = [], False
+            return None  # twice as much code
+        sides = []
         for part in conjuncts(s.cond):
             match part:
-                case Binary("lt" | "le", Index(a), Index(b)):
-                    a, b = self.resolve(a), self.resolve(b)
+                case Binary("lt" | "le" as op, Index(a), Index(b)):
+                    sides.append((op, self.resolve(a), self.resolve(b)))
                 case _:
                     return None
-            lane = var(self.lane_var)
-            step = (a - b).subs({self.lane_var: lane + 1}) - (a - b)
-            if not self.facts.nonneg(step):
-                return None
-            varies |= self.is_varying(a) or self.is_varying(b)
-            last = {self.lane_var: self.lanes - 1}
-            x, y = (ints.emit_uniform(self, i.subs(last)) for i in (a, b))
-            parts.append(self.text.assign(f"icmp {'slt' if part.op == 'lt' else 'sle'} i64 {x}, {y}"))
-        if not varies:
+        if not any(self.is_varying(a - b) for _, a, b in sides):
             return None
-        whole = parts[0]
-        for more in parts[1:]:
-            whole = self.text.assign(f"and i1 {whole}, {more}")
+        if not all(self._grows(a - b) for _, a, b in sides):
+            return None
+        last, whole = {self.lane_var: self.lanes - 1}, ""
+        for op, a, b in sides:
+            x, y = (ints.emit_uniform(self, i.subs(last)) for i in (a, b))
+            holds = self.text.assign(f"icmp s{op} i64 {x}, {y}")
+            whole = self.text.assign(f"and i1 {whole}, {holds}") if whole else holds
         return whole
+
+    def _grows(self, x: Int) -> bool:
+        """Whether it is known to be no less in a lane than in the one before."""
+        after = x.subs({self.lane_var: var(self.lane_var) + 1})
+        return self.facts.nonneg(after - x)
 
     def _holds_first(self, cond: Expr) -> bool:
         """Whether a condition on sizes is proved to hold in the first lane."""

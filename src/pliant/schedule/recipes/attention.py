@@ -129,8 +129,8 @@ def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> 
     for loop in batch:
         p = p.parallel(loop)
     p = p.parallel(block, grain=grain(work)).fuse(*batch, block)
-    p = by_micro_kernel(p, first, above, row_of_first, mm)
-    return by_micro_kernel(p, last, below, lower.row, mm)
+    p = by_micro_kernel(p, first, above, upper.tile, row_of_first, mm)
+    return by_micro_kernel(p, last, below, lower.tile, lower.row, mm)
 
 
 def _heights(p: Program, total: Int, length: Int, mm: MatmulIntrinsic) -> tuple[Program, Int, Int]:

@@ -107,7 +107,7 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     p = _in_tasks(p, (*batch, chunk, block), work)
     for name in outputs if wide else ():  # one column has no loop
         p = _in_vectors(p, name, tile, mm)
-    return by_micro_kernel(p, anchor, found, row, mm)
+    return by_micro_kernel(p, anchor, found, tile, row, mm)
 
 
 def _in_tasks(p: Program, loops: Sequence[str], work: Int) -> Program:

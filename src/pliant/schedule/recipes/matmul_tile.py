@@ -15,6 +15,8 @@ panel, and the loop over k split, so that the last group may be shorter:
 
 Where products are of bf16, sums are in f32, in an order and with roundings that are the
 processor's; one that takes denormals for zeros is among them. Integers wrap.
+
+`turn` counts the tiles that pass over a panel: each of them asks for another part of the next one.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class MatmulIntrinsic:
     def intrinsics(self) -> tuple[Intrinsic, ...]:
         """The micro-kernel, and the same where no row is missing; where it takes groups, also both
         for reductions that have whole groups only."""
-        every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc")  # any address will do for `other`
+        every = ("a", "at", "c", "b", "c", "m", "P", "K", "ldc", "turn")  # any `other` will do
         depth, whole = var("K"), self.group * var("G")
         with_other = (*every[:2], "other", *every[3:])
         found = (
@@ -120,7 +122,7 @@ class MatmulIntrinsic:
         tile = seq(Store(c, here, const(0, self.c)), for_(loops, update))
         buffers: tuple[Buffer, ...] = (a, at, other, b, c) if missing else (a, at, b, c)
         body = for_([("i", m), ("j", self.columns)], tile)
-        return Function(self.symbol, buffers, ("m", "P", size, "ldc"), body)
+        return Function(self.symbol, buffers, ("m", "P", size, "ldc", "turn"), body)
 
 
 def arranged(
@@ -139,11 +141,13 @@ def arranged(
     )  # fmt: skip
 
 
-def by_micro_kernel(p: Program, block: str, of: Rows, row: str, mm: MatmulIntrinsic) -> Program:
+def by_micro_kernel(
+    p: Program, block: str, of: Rows, tile: str, row: str, mm: MatmulIntrinsic
+) -> Program:
     """The block, the rows of whose first operand were found, calls the micro-kernel; `row` is the
-    loop over the rows of a tile."""
+    loop over the rows of a tile, `tile` that over tiles."""
     whole = p.facts.divisible(p.loop(of.along).extent, mm.group)
     if mm.group > 1:
         p = p.split(of.along, mm.group, tail="clip")
     p = p.decompose_reduction(block, of.position)
-    return p.tensorize(row, mm.named(missing=of.missing, whole=whole))
+    return p.tensorize(row, mm.named(missing=of.missing, whole=whole), turn=tile)

@@ -91,7 +91,7 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         p = vectorize_all(p, [lane], LARGE)
     p = p.parallel(image).parallel(block).parallel(part, grain=grain(work))
     p = p.fuse(image, block, part)
-    return by_micro_kernel(p, anchor, found, row, mm)
+    return by_micro_kernel(p, anchor, found, tile, row, mm)
 
 
 def _tiles(spec: Spec, anchor: str, patches: str, mm: MatmulIntrinsic) -> int:
