@@ -169,8 +169,9 @@ def unrolled(kernel: MicroKernel, m: int) -> tuple[int, int]:
     """For so many rows, the sets of accumulators, and the steps along K of an iteration."""
     sums = m * kernel.vectors
     sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
-    most = max(1, MOST_SUMS // sums)
-    return sets, max(sets, kernel.together, min(STEPS, 1 << (most.bit_length() - 1)))
+    if m < AHEAD:
+        return sets, max(sets, kernel.together)
+    return sets, max(sets, kernel.together, min(STEPS, 1 << (MOST_SUMS // sums).bit_length() - 1))
 
 
 def _variant_name(kernel: MicroKernel, m: int) -> str:

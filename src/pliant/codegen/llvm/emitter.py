@@ -492,8 +492,11 @@ class Emitter:
             return None
         if "avx512f" in self.options.features or s is self._partial:
             return None
-        if any(isinstance(x, For | While | Invoke) for x in statements(s.then)):
+        inside = list(statements(s.then))
+        if any(isinstance(x, For | While | Invoke) for x in inside):
             return None  # twice as much code
+        if not any(isinstance(x, Store) and x.buffer.scope != "register" for x in inside):
+            return None  # registers are chosen from
         sides = []
         for part in conjuncts(s.cond):
             match part:
@@ -506,8 +509,11 @@ class Emitter:
         if not all(self._grows(a - b) for _, a, b in sides):
             return None
         last, whole = {self.lane_var: self.lanes - 1}, ""
+        sides = [(op, a.subs(last), b.subs(last)) for op, a, b in sides]
+        if any(self.facts.le(b + (op == "le"), a) for op, a, b in sides):
+            return None  # what whole vectors left over
         for op, a, b in sides:
-            x, y = (ints.emit_uniform(self, i.subs(last)) for i in (a, b))
+            x, y = (ints.emit_uniform(self, i) for i in (a, b))
             holds = self.text.assign(f"icmp s{op} i64 {x}, {y}")
             whole = self.text.assign(f"and i1 {whole}, {holds}") if whole else holds
         return whole
