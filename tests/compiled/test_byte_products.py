@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import pliant
+from tests.targets import where_it_runs
 from tests.woven import woven
 
 TYPES = {"u8": (TensorProto.UINT8, np.uint8), "i8": (TensorProto.INT8, np.int8)}
@@ -74,14 +75,14 @@ def test_matmul_integer(x: str, w: str, k: int, n: int) -> None:
     _check_matmul(x, weight, (None, list(range(n))))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", where_it_runs(*TARGETS))
 @pytest.mark.parametrize("x", TYPES)
 @pytest.mark.parametrize("w", TYPES)
 def test_every_target(x: str, w: str, target: str) -> None:
     _check_matmul(x, every(TYPES[w][1], 19, 33), (7, 5), target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", where_it_runs(*TARGETS))
 def test_sums_do_not_saturate(target: str) -> None:
     """Pairs of 255 * -128 do not fit in 16 bits."""
     w = np.full((1021, 33), -128, np.int8)

@@ -16,6 +16,7 @@ from pliant.frontend.select import Request, import_model
 from pliant.ops.table import OPERATORS
 from tests.compiled.torch_run import Apply
 from tests.stages.oracle import stages_of
+from tests.targets import skipped_without
 
 ROWS = (0, 1, 2, 13, 14, 15, 31, 113)
 
@@ -98,6 +99,7 @@ def test_who_keeps_rows_apart() -> None:
     )  # its tiles have fewer rows than a set has lines
 
 
+@skipped_without("x86-64-avx512")
 def test_rows_of_parameters_are_copied() -> None:
     f = pliant.compile(nn.Linear(1024, 17), (torch.randn(8, 1024),), target="x86-64-avx512")
     assert "rows gathered" in f.explain()
@@ -124,6 +126,7 @@ def test_rows_as_long_as_a_call_says(precision: str | None) -> None:
     assert f.stats()["compiles"] == 1
 
 
+@skipped_without("x86-64-avx512")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_kernel_for_either_length_of_rows(dtype: torch.dtype) -> None:
     """The guard is in bytes; where the rows are known to collide, or not to, there is none."""

@@ -83,7 +83,7 @@ def run_programs(stages: Stages, inputs: Arrays, t: Target) -> list[np.ndarray]:
 
 def _micro_kernel(
     a: np.ndarray, offsets: np.ndarray, zeros: np.ndarray, b: np.ndarray, c: np.ndarray,
-    m: int, positions: int, depth: int, ldc: int,
+    m: int, positions: int, depth: int, ldc: int, turn: int,
 ) -> None:  # fmt: skip
     """c[i, j] = sum over p, k of a[offsets[p, i] + k] * b[p, k, j]; see codegen/microkernel."""
     for i in range(m):

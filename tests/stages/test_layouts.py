@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_linear_attention() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(8, 128, 1), LiteMLA(128, 16)).eval()
     x = torch.randn(1, 8, 14, 14)
     f = pliant.compile(model, (x,))
-    assert "matmul_1.packed[1, 16, 1, 16, " in f.explain()
+    assert re.search(r"matmul_1\.packed\[1, 16, \d, 16, ", f.explain())
     torch.testing.assert_close(f(x), model(x), rtol=1e-3, atol=1e-5)
 
 

@@ -71,7 +71,8 @@ def test_projected_attention_of_widths() -> None:
 
 def test_attention_of_bytes() -> None:
     x = RANDOM.integers(0, 255, (2, 5, 8), np.uint8)
-    w = RANDOM.integers(-128, 127, (8, 24), np.int8)
+    # Without VNNI, ONNX Runtime's sums of two products of bytes saturate at 16 bits.
+    w = RANDOM.integers(-64, 63, (8, 24), np.int8)
     case = node(
         "QAttention", [x, w, floats(24), np.float32(0.02), np.float32(0.01), MASKS["raw"],
                        np.uint8(120), np.int8(3)],

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -20,6 +20,7 @@ ROUNDINGS = {"floor": math.floor, "ceil": math.ceil, "round": round}
 
 
 @pytest.mark.parametrize("kind", ROUNDINGS)
+@settings(deadline=None)
 @given(
     factor=st.fractions(Fraction(1, 100), 100, max_denominator=1000),
     times=st.lists(st.integers(0, 20_000), min_size=20),
