@@ -2,9 +2,10 @@
  * made of `c` goes to the standard output. Needs no library.
  *
  * A call: the kernel's place in `kernels`, the bytes of five arrays (a, offsets, other, b, c), four
- * sizes, all of 8 bytes; then the arrays. Each array is put before a page that cannot be read. */
+ * sizes, all of 8 bytes; then the arrays. Each array is put before a page that cannot be read. Which
+ * turn a call is makes no difference. */
 typedef long long i64;
-typedef int (*kernel)(void*, void*, void*, void*, void*, void*, i64, i64, i64, i64);
+typedef int (*kernel)(void*, void*, void*, void*, void*, void*, i64, i64, i64, i64, i64);
 extern const kernel kernels[];
 
 enum { READ = 63, WRITE = 64, EXIT = 93, MUNMAP = 215, MMAP = 222, MPROTECT = 226, PAGE = 65536 };
@@ -39,7 +40,9 @@ void _start(void) {
             at[k] = maps[k] + room[k] - bytes;
             if (!all(READ, at[k], bytes)) call(EXIT, 2, 0, 0, 0, 0, 0);
         }
-        if (kernels[head[0]](0, at[0], at[1], at[2], at[3], at[4], head[6], head[7], head[8], head[9]))
+        i64* size = head + 6;
+        if (kernels[head[0]](0, at[0], at[1], at[2], at[3], at[4], size[0], size[1], size[2], size[3],
+                             size[0]))
             call(EXIT, 3, 0, 0, 0, 0, 0);
         if (!all(WRITE, at[4], head[5])) call(EXIT, 4, 0, 0, 0, 0, 0);
         for (int k = 0; k < 5; k++) call(MUNMAP, (i64)maps[k], room[k] + PAGE, 0, 0, 0, 0);
