@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 os.environ.setdefault("PLIANT_CHECK", "1")  # every compilation verifies its stages
+
+
+SHARE = 3  # of the cases of a sweep one in so many runs, the first among them
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of sweeps (`pytest.mark.sweep`) some cases, unless all are asked for, or a file or a test."""
+    by_name = any("::" in arg or arg.endswith(".py") for arg in config.args)
+    if by_name or config.getoption("--all-cases"):
+        return
+    seen, left_out = Counter[str](), list[pytest.Item]()
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            function = item.nodeid.partition("[")[0]
+            if seen[function] % SHARE:
+                left_out.append(item)
+            seen[function] += 1
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:
@@ -39,4 +60,7 @@ def llvm_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--onnx-all", action="store_true", help="all of ONNX's node tests natively, not a sample"
+    )
+    parser.addoption(
+        "--all-cases", action="store_true", help="all cases of sweeps, not one in three"
     )

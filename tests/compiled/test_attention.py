@@ -85,6 +85,7 @@ def test_one_column() -> None:
     check(attend, lambda *n: operands(*n, values=1), sizes=FEW, fused=0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", ["bhst", "b1st", "b11t", "11st", "11s1", "1h1t", "st", "t"])
 def test_masks(shape: str) -> None:
     """A mask that is added, of every shape that can be broadcast; and one that chooses."""
@@ -159,6 +160,7 @@ def masked(place: str, how: str) -> Callable[..., torch.Tensor]:
     return attention
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("place", PLACES)
 def test_masks_by_place(place: str) -> None:
     """Rows that are masked wholly are NaN, keys that no row of a block sees are left out."""

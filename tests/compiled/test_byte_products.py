@@ -162,6 +162,7 @@ CONV_TYPES = {
 UNPACKED = [("narrow_groups", "unsigned"), ("narrow_groups", "weight")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "types"), [*woven([*CONVS], [*CONV_TYPES], each=2), *UNPACKED])
 def test_conv_integer(name: str, types: str) -> None:
     channels, outputs, kernel, attrs = CONVS[name]

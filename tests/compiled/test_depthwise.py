@@ -57,6 +57,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("options", "channels"), woven(OPTIONS, [16, 24, 33, 64], each=2), ids=str)
 def test_sizes(options: dict[str, Any], channels: int) -> None:
     check(model(channels, channels, **options))
@@ -71,6 +72,7 @@ def test_several_outputs_a_channel() -> None:
     check(model(40, 80, kernel_size=3, padding=1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("window", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padded", [False, True])

@@ -37,6 +37,7 @@ def recipes(f: pliant.Compiled) -> str:
     return " ".join(line for line in f.explain().splitlines() if "[" in line and "]" in line)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("filters", "channels"), woven([8, 16, 20, 24, 31, 33, 64], [1, 3, 4], each=2)
 )

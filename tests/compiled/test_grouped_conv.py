@@ -42,6 +42,7 @@ FILTERS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("numbers", "filters"), woven(GROUPS, FILTERS, each=2))
 def test_groups(numbers: tuple[int, int, int], filters: tuple[Any, Any]) -> None:
     (channels, outputs, groups), (kernel, options) = numbers, filters
@@ -59,6 +60,7 @@ PADDED, APART, STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("inputs", "outputs", "groups", "options", "numerics"), [
     (2, 2, 16, PADDED, "fast"), (4, 4, 8, PADDED, "fast"), (4, 4, 8, APART, "strict"),
     (8, 8, 4, APART, "fast"), (8, 8, 6, PADDED, "strict"), (8, 8, 5, STEPS, "fast"),

@@ -46,6 +46,7 @@ def near(got: Tensor, want: Tensor) -> None:
     torch.testing.assert_close(got, want.to(got.dtype), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", WIDTHS)
 def test_widths(width: int) -> None:
     """A normalisation, a softmax and what is kept of a row, in one function at several heights."""

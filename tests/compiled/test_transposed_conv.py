@@ -84,6 +84,7 @@ def check(o: dict[str, Any], rank: int, sizes: Any, after: Any = None) -> pliant
     return f
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_two_dimensions(name: str) -> None:
     check(CASES[name], 2, SIZES)

@@ -101,6 +101,7 @@ class Flattened(torch.nn.Module):
         return self.last(F.silu(rows.reshape(y.shape) * self.scale))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("groups", [1, 4, 16])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("padding", [1, 0])

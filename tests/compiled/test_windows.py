@@ -43,6 +43,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "width"), woven([*CASES], [None, 3, 14, 70], each=2))
 def test_two_dimensions(name: str, width: int | None) -> None:
     fn: Any = CASES[name]
@@ -111,6 +112,7 @@ PADDED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PADDED)
 def test_padding_of_its_own(name: str) -> None:
     """A window tests what is outside by itself, where the padding is of use to it."""

@@ -115,6 +115,7 @@ class Between(nn.Module):
         return self.after(z + y if z.shape == y.shape else z)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("padding", [0, 1, (2, 0)])
 def test_every_size(padding: Any) -> None:
     """One compilation; images of fewer than a patch, of part of one, and none."""
@@ -139,6 +140,7 @@ def test_every_size(padding: Any) -> None:
         assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("channels", "outputs"), [(16, 16), (32, 32), (40, 24)])
 def test_small_images(channels: int, outputs: int) -> None:
     """Steps of two, at images of one size, of which everything is known, and of any."""

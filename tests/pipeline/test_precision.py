@@ -132,6 +132,7 @@ def test_windows_that_are_as_fast_in_f32(window: Any) -> None:
 WINDOWS = [(5, 1), (5, 2), (7, 1), (4, 1), (11, 1), (18, 2)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("size", "channels"), woven(WINDOWS, [16, 24, 40, 64, 75]))
 def test_windows(size: tuple[int, int], channels: int) -> None:
     """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""

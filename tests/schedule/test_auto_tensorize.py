@@ -353,6 +353,7 @@ ODD = {
 TYPES = {"f32": F32, "bf16": BF16, "u8s8": INT8}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "types"), woven([*WORKLOADS, *ODD], [*TYPES], each=2))
 def test_compiled_results(name: str, types: str) -> None:
     """One kernel, 20 random shapes, beside torch; of what is multiplied in groups, too."""

@@ -120,6 +120,7 @@ def test_targets_offer_them() -> None:
     assert called(q) and micro_kernels_called(q.function) == ()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "types"), woven([*KINDS], [*TYPES]))
 def test_compiled_results(name: str, types: str) -> None:
     """One kernel, 20 random shapes, beside torch."""

@@ -89,6 +89,7 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "pairs"), woven([*LARGE], [False, True]))
 def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
     options = LARGE[name]
@@ -191,6 +192,7 @@ def test_code_for_images(filters: int) -> None:
     assert all(n % 16 == 0 or n < 16 for n in lanes), lanes
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("filters", [3, 5, 8])
 def test_images_keep_the_meaning(filters: int) -> None:
     spec = image_spec(filters + 5)

@@ -149,6 +149,7 @@ class Joined(nn.Module):
         return self.after(y.relu()), y.mean((2, 3))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("channels", "outputs"), [(32, 16), (33, 35), (47, 97), (96, 24)])
 def test_compiled(channels: int, outputs: int) -> None:
     """Columns that fill no panel, several panels; rows of one part and of several, threads."""

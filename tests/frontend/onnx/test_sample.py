@@ -62,6 +62,7 @@ def test_regions_pooled(scale: float) -> None:
     check(case, by_runtime(case))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("groups", "apart", "attributes"),
     [

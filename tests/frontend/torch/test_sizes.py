@@ -154,6 +154,7 @@ CASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_one_trace_for_all_sizes(name: str) -> None:
     others = [(torch.randn(*s),) for s in ((4, 9), (6, 31), (3, 14), (2, 5), (5, 12))]
