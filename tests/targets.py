@@ -17,6 +17,13 @@ def runs_here(name: str) -> bool:
     return t.architecture == host_machine() and not lacks
 
 
+def multiplies_bytes() -> bool:
+    """Whether this processor sums products of bytes in 32 bits. Without such an instruction ONNX
+    Runtime sums two of them in 16 bits, where they saturate unless one operand is halved."""
+    vnni = ("avx512vnni",), ("avxvnni",), ("dotprod",)
+    return any(not missing_features(one) for one in vnni)
+
+
 def skipped_without(name: str) -> pytest.MarkDecorator:
     """For a test of code for that target."""
     return pytest.mark.skipif(not runs_here(name), reason=f"code for {name} does not run here")

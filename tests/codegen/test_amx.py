@@ -18,11 +18,11 @@ from pliant.codegen.micro_kernels import micro_kernels
 from pliant.codegen.x86.tiles import TileKernel
 from pliant.ir.expr import Index
 from pliant.loop.stmt import BufferRef, For, Function, Invoke, buffer, seq
-from pliant.runtime.features import missing_features
 from pliant.sym.expr import as_int
 from tests.codegen.amx import Emulated, by_itself
 from tests.codegen.native import entry, run
 from tests.codegen.tiles import Tile, evenly_apart, extremes, tails
+from tests.targets import skipped_without
 
 AMX = target("x86-64-amx")
 KERNELS = [mk for mk in micro_kernels(AMX) if isinstance(mk, TileKernel)]
@@ -36,10 +36,7 @@ def test_instructions(mk: TileKernel) -> None:
     assert "vzeroupper" in text
 
 
-@pytest.mark.skipif(
-    bool(missing_features([f for f in AMX.features if not f.startswith("amx")])),
-    reason="only tiles are emulated, and not what else this processor lacks",
-)
+@skipped_without("x86-64-avx512")  # only tiles are emulated
 @pytest.mark.parametrize("cases", [tails, evenly_apart, extremes])
 @pytest.mark.parametrize("mk", KERNELS, ids=lambda mk: mk.symbol)
 def test_emulated(mk: TileKernel, cases: Callable[[TileKernel], Iterator[Tile]]) -> None:

@@ -7,17 +7,15 @@ import pytest
 
 from pliant.codegen.build import kernel_source, target_matmuls
 from pliant.codegen.llvm.target import FEATURE_SETS, target
-from pliant.runtime.features import forbidden_features, host_machine, missing_features
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic
 from tests.codegen.tiles import values
 from tests.schedule.native import native
 from tests.schedule.test_groups import product, tiled
+from tests.targets import runs_here
 
 TARGETS = {
     mm: t
-    for t in map(target, reversed(FEATURE_SETS))
-    if t.architecture == host_machine()
-    and not missing_features(t.features) + forbidden_features(t.features)
+    for t in map(target, filter(runs_here, reversed(FEATURE_SETS)))
     for mm in target_matmuls(t)
 }
 SIZES = [(3, 5, 0), (31, 45, 67)]  # tails of tiles, panels and words

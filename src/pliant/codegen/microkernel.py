@@ -47,7 +47,7 @@ from pliant.loop.stmt import ZEROS
 # Fewer rows than these use up a panel faster than memory can bring one.
 AHEAD: Final = 4
 TURNS: Final = 4  # tiles that share the next panel among them
-STEPS: Final = 4  # of an iteration, unless there are so many
+STEPS: Final = 4  # along K in an iteration; fewer where they would be more than MOST_SUMS
 MOST_SUMS: Final = 56  # vectors of products of an iteration
 LINE: Final = 64  # bytes of a cache line
 

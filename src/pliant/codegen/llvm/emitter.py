@@ -102,7 +102,6 @@ class Emitter:
         self.to_bf16 = False  # whether what is computed becomes bf16, for products only
         self.mask: str | None = None
         self.mask_is_nonempty = False
-        self._partial: If | None = None  # of which it is known that not all lanes hold
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
@@ -449,11 +448,15 @@ class Emitter:
                 self.statement(s.then)
             t.jump(done)
             t.start(part)
-            with self.scope(), self._in_part(s):
-                self.statement(s)
+            with self.scope():
+                self._choice(s)
             t.jump(done)
             t.start(done)
-            return
+        else:
+            self._choice(s)
+
+    def _choice(self, s: If) -> None:
+        """Lanes under masks, or a branch where all lanes share the condition."""
         c = exprs.emit(self, s.cond)
         if c.lanes > 1:
             alone = s.otherwise is None and self.mask is None and c.lanes <= UNASKED
@@ -476,13 +479,6 @@ class Emitter:
                 t.jump(done)
         t.start(done)
 
-    @contextmanager
-    def _in_part(self, s: If) -> Iterator[None]:
-        """While it is known that not all lanes hold."""
-        before, self._partial = self._partial, s
-        yield
-        self._partial = before
-
     def _whole(self, s: If) -> str | None:
         """Whether a condition on sizes holds in all lanes, where that is worth a branch: without
         registers for masks, a store under one takes as long as a dozen others (AMD's processors
@@ -490,31 +486,31 @@ class Emitter:
         the last lane does not answer for all."""
         if self.lanes == 1 or self.mask is not None or s.otherwise is not None:
             return None
-        if "avx512f" in self.options.features or s is self._partial:
+        if "avx512f" in self.options.features:
             return None
         inside = list(statements(s.then))
         if any(isinstance(x, For | While | Invoke) for x in inside):
             return None  # twice as much code
         if not any(isinstance(x, Store) and x.buffer.scope != "register" for x in inside):
             return None  # registers are chosen from
-        sides = []
+        sides = []  # a < b
         for part in conjuncts(s.cond):
             match part:
                 case Binary("lt" | "le" as op, Index(a), Index(b)):
-                    sides.append((op, self.resolve(a), self.resolve(b)))
+                    sides.append((self.resolve(a), self.resolve(b + 1 if op == "le" else b)))
                 case _:
                     return None
-        if not any(self.is_varying(a - b) for _, a, b in sides):
+        if not any(self.is_varying(a - b) for a, b in sides):
             return None
-        if not all(self._grows(a - b) for _, a, b in sides):
+        if not all(self._grows(a - b) for a, b in sides):
             return None
         last, whole = {self.lane_var: self.lanes - 1}, ""
-        sides = [(op, a.subs(last), b.subs(last)) for op, a, b in sides]
-        if any(self.facts.le(b + (op == "le"), a) for op, a, b in sides):
+        sides = [(a.subs(last), b.subs(last)) for a, b in sides]
+        if any(self.facts.le(b, a) for a, b in sides):
             return None  # what whole vectors left over
-        for op, a, b in sides:
+        for a, b in sides:
             x, y = (ints.emit_uniform(self, i) for i in (a, b))
-            holds = self.text.assign(f"icmp s{op} i64 {x}, {y}")
+            holds = self.text.assign(f"icmp slt i64 {x}, {y}")
             whole = self.text.assign(f"and i1 {whole}, {holds}") if whole else holds
         return whole
 
