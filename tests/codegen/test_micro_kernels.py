@@ -30,6 +30,7 @@ KERNELS = {
 PARAMS = [pytest.param(mk, t, id=f"{t.name}-{mk.symbol}") for mk, t in KERNELS.items()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("mk", "t"), PARAMS)
 def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
     missing = missing_features(t.features) or forbidden_features(t.features)

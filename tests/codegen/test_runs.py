@@ -51,6 +51,7 @@ def test_what_is_known() -> None:
     assert steps_of(SIZE * LANES, "lane") == (-inf, inf)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["native", "x86-64-avx2"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 @pytest.mark.parametrize(

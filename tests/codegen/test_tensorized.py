@@ -21,6 +21,7 @@ TARGETS = {
 SIZES = [(3, 5, 0), (31, 45, 67)]  # tails of tiles, panels and words
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mm", TARGETS, ids=lambda mm: mm.symbol)
 def test_against_numpy(mm: MatmulIntrinsic) -> None:
     t = TARGETS[mm]

@@ -73,6 +73,7 @@ def test_softmax() -> None:
     assert memory is not None and not re.search(r"\bs\b", memory[1])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("keys", [2, 8, 33, 64])
 @pytest.mark.parametrize("values", [2, 31, 32, 96])
 def test_depths(keys: int, values: int) -> None:
@@ -173,6 +174,7 @@ def test_ways_to_mask(how: str) -> None:
     check(masked("window", how), operands, sizes=FAR[-2:], precision="bf16", tolerance=0.06)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["chosen", "filled", "added", "scaled"])
 @pytest.mark.parametrize("place", ["before", "near"])
 def test_keys_that_a_mask_hides_are_left_out(how: str, place: str) -> None:
@@ -506,6 +508,7 @@ def test_weights_keep_products_apart() -> None:
     assert "[attention" not in f.explain()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("queries", [1, 7, 14, 15])
 @pytest.mark.parametrize("heads", [1, 4], ids=["own keys", "shared keys"])
 def test_queries_of_a_constant_number(queries: int, heads: int) -> None:

@@ -65,6 +65,7 @@ def _check_matmul(x: str, w: np.ndarray, zeros: tuple[Zero, Zero], target: str =
     return f
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (3, 7), (17, 31), (64, 96), (130, 5)])
 @pytest.mark.parametrize("x", TYPES)
 @pytest.mark.parametrize("w", TYPES)

@@ -94,6 +94,7 @@ def test_several_results(window: int, stride: int, padded: bool) -> None:
     check(Two(), [s for s in SIZES if padded or min(s) >= window])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [4, 7, 14, 30])
 def test_constant_rows(width: int) -> None:
     module = model(64, 64, kernel_size=3, padding=1).eval()

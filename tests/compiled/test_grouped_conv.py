@@ -97,6 +97,7 @@ def test_narrow_groups_stay_in_f32() -> None:
     assert_same(f(x), fn(x), tolerance=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("channels", "outputs", "groups"), [
     (32, 32, 8), (48, 24, 6), (6, 20, 2), (32, 16, 16), (9, 9, 3),
 ])  # fmt: skip

@@ -110,6 +110,7 @@ def test_images_are_short(module: nn.Module, results: set[str]) -> None:
     check(module, f)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("between", "kept"),
     [

@@ -40,6 +40,7 @@ def check(
         assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("columns", [2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 16, 18, 20, 24, 40, 42])
 @pytest.mark.parametrize("depth", [32, 37])
 def test_columns(columns: int, depth: int) -> None:
@@ -51,12 +52,14 @@ def test_several_panels(columns: int) -> None:
     check(nn.Linear(24, columns), (24,))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("columns", [5, 8, 12, 24, 40, 48])
 @pytest.mark.parametrize("depth", [24, 35])
 def test_precisions(columns: int, depth: int) -> None:
     check(nn.Linear(depth, columns), (depth,), ["bf16", "int8"])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", [
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": 3, "padding": 2, "dilation": 2, "bias": False},
@@ -70,6 +73,7 @@ def test_convolutions(channels: int, filters: int, options: dict[str, object]) -
     check(nn.Sequential(conv, nn.Hardswish()), (channels, 7, 9))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kernel", [(2, 3), (2, 7), (4, 3), (1, 3), (3, 2)])
 @pytest.mark.parametrize("channels", [3, 5, 7])
 def test_gathered_windows(channels: int, kernel: tuple[int, int]) -> None:
@@ -123,6 +127,7 @@ def test_panels_that_groups_share() -> None:
     assert [sharing(usual, 32, n, n, 12, 9) for n in (3, 4, 40)] == [(6, 32), (6, 32), (1, 32)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("each", [2, 4, 8, 24])
 def test_groups(each: int) -> None:
     torch.manual_seed(0)

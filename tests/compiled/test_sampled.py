@@ -28,6 +28,7 @@ def grids(*shape: int) -> Tensor:
     return g
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("channels", "padding"), woven([32, 8, 21, 3], ["zeros", "border", "reflection"])
 )

@@ -29,6 +29,7 @@ def expected(name: str, x: np.ndarray, axis: int, exclusive: bool, reverse: bool
     return np.flip(out, axis) if reverse else out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [f32, i64], ids=str)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_scans(axis: int, dtype: DType) -> None:

@@ -42,6 +42,7 @@ def test_every_few(name: str, target: str) -> None:
                 np.testing.assert_array_equal(got, values[::step])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("stride", [2, 3, 5, (1, 4)])
 def test_windows(stride: int | tuple[int, int]) -> None:
     small, large, bias = tensor(5, 1, 3, 3), tensor(5, 1, 5, 2), tensor(5)

@@ -153,6 +153,7 @@ def test_other_types(dtype: torch.dtype) -> None:
         assert_same(f(x), fn(x), tolerance=1e-2 if dtype is torch.float16 else 1e-9)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("filters", [1, 7, 12, 16, 20, 24, 33])
 def test_columns_of_several_phases(filters: int) -> None:
     """Phases share a panel where that halves their number, also with an epilogue."""
@@ -166,6 +167,7 @@ def test_columns_of_several_phases(filters: int) -> None:
             torch.testing.assert_close(f(x), module(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 12, 14])
 @pytest.mark.parametrize("kernel", [2, 4])
 def test_small_images_of_a_constant_size(size: int, kernel: int) -> None:

@@ -16,6 +16,7 @@ from tests.ops.case import Case, check
 from tests.ops.data.recurrent import CASES
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_recurrent(case: Case) -> None:
     check(case)

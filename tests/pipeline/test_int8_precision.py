@@ -29,6 +29,7 @@ def _steps(x: torch.Tensor, signed: bool) -> torch.Tensor:
     return (rows.amax(1).clamp(min=0) - rows.amin(1).clamp(max=0)) / 255
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["native", "x86-64-avx2"])
 @pytest.mark.parametrize("kind", ["linear", "conv", "padded", "strided"])
 def test_one_product(kind: str, target: str) -> None:

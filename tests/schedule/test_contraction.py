@@ -105,6 +105,7 @@ def launches(name: str, constant: bool) -> list[Launch]:
     return [x for _, x in lowered.main.launches if x.spec.kind == "contraction"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("constant", [False, True], ids=["sizes at run time", "constant sizes"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_products_are_scheduled(name: str, constant: bool) -> None:

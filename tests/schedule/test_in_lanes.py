@@ -134,6 +134,7 @@ def test_compiled_results(name: str, types: str) -> None:
 SIZES = ((2, 1, 13, 5), (1, 7, 1, 9), (2, 17, 37, 3), (1, 16, 16, 16))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "types"),
     woven([*depthwise(19), "NCW", "NDHWC", "1x1 NHWC", "5x5 NCHW"], [*TYPES]),
@@ -150,6 +151,7 @@ def test_constant_sizes(name: str, types: str) -> None:
 MEANING = {i.callee: i.semantics for i in multiply_adds(4)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("name", [*depthwise(3), "NCW", "a b -> c"])
 def test_programs_keep_their_meaning(name: str, types: str) -> None:
@@ -182,6 +184,7 @@ def test_channels_or_columns_are_lanes() -> None:
     assert called(in_lanes(rows, F32, n=1, m=1)) == {multiply_add_name(f32, f32, LANES, one=False)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FEATURE_SETS)
 def test_every_target(name: str) -> None:
     """There is code for each, and none calls a library."""

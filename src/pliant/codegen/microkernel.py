@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from pliant.base.dtypes import DType
@@ -158,11 +159,16 @@ class MicroKernel:
         return value_type(self.c, self.lanes)
 
     def text(self) -> str:
-        module = ModuleText()
-        for m in range(1, self.rows + 1):
-            _variant(module, self, m)
-        _dispatch(module, self)
-        return module.render()
+        return _text(self)
+
+
+@lru_cache(64)  # every compilation asks: it is the key of the object
+def _text(kernel: MicroKernel) -> str:
+    module = ModuleText()
+    for m in range(1, kernel.rows + 1):
+        _variant(module, kernel, m)
+    _dispatch(module, kernel)
+    return module.render()
 
 
 def unrolled(kernel: MicroKernel, m: int) -> tuple[int, int]:

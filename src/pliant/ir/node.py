@@ -87,7 +87,7 @@ class NodeMeta(type):
 class Node(metaclass=NodeMeta):
     """Base of all nodes. Fields are nodes, tuples (of nodes), strings, numbers, types or None."""
 
-    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__", "_below", "_own")
+    __slots__: ClassVar[tuple[str, ...]] = ("__weakref__", "_below", "_names", "_own")
     _fields: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
@@ -176,8 +176,14 @@ def walk(root: Node) -> Iterator[Node]:
                 stack.append(child)
 
 
-def transform(root: Node, fn: Callable[[Any], Any], memo: dict[Node, Any] | None = None) -> Any:
-    """Rebuild bottom-up: `fn` sees each distinct node once, its children already rebuilt.
+def transform(
+    root: Node,
+    fn: Callable[[Any], Any],
+    memo: dict[Node, Any] | None = None,
+    stays: Callable[[Node], bool] | None = None,
+) -> Any:
+    """Rebuild bottom-up: `fn` sees each distinct node once, its children already rebuilt. A node
+    that `stays` is kept with all that is below it.
 
     Iterative, so depth is bounded by memory and not by Python's stack.
     """
@@ -187,6 +193,9 @@ def transform(root: Node, fn: Callable[[Any], Any], memo: dict[Node, Any] | None
         node = stack[-1]
         if node in done:
             stack.pop()
+            continue
+        if stays is not None and stays(node):
+            done[node] = node
             continue
         below = node.children()
         waiting = [c for c in below if c not in done]

@@ -20,7 +20,7 @@ from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.rewrite import Names
 from pliant.loop.stmt import Alloc, Buffer, For, Function, Let, Stmt, statements
-from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom, atom_names
+from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
@@ -107,7 +107,7 @@ def _greatest(x: Int, known: frozenset[str]) -> Iterator[Atom]:
         for atom, _ in factors:
             if isinstance(atom, VarAtom):
                 continue
-            if atom_names(atom) <= known:
+            if atom.names <= known:
                 yield atom
             else:
                 for part in _arguments(atom):

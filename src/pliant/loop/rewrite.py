@@ -78,7 +78,46 @@ def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], An
             return ints
         return tuple([x.subs(sizes) for x in ints])
 
-    return transform(root, visit)  # type: ignore[no-any-return]
+    names = sizes.keys()
+    return transform(  # type: ignore[no-any-return]
+        root, visit, stays=lambda node: names.isdisjoint(names_below(node))
+    )
+
+
+def names_below(root: Node) -> frozenset[str]:
+    """All variables in a node and below it, those of buffers' shapes and of reducers, too. A node
+    remembers them: of a program, a step of a schedule changes a part."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        below = () if hasattr(node, "_names") else node.children()
+        waiting = [c for c in below if not hasattr(c, "_names")]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if hasattr(node, "_names"):
+            continue
+        names = _own_names(node)
+        names = names.union(*(c._names for c in below))  # type: ignore[attr-defined]
+        same = (c._names for c in below if len(c._names) == len(names))  # type: ignore[attr-defined]
+        object.__setattr__(node, "_names", next(same, names))
+    return root._names  # type: ignore[attr-defined,no-any-return]
+
+
+def _own_names(node: Node) -> frozenset[str]:
+    match node:
+        case Var(name):
+            return frozenset((name,))
+        case Index(at):
+            return at.names
+        case For() | Iter() | Axis():
+            return node.extent.names
+        case Block():
+            return frozenset().union(*(x.names for x in node.bindings))
+        case Buffer():
+            return frozenset().union(*(x.names for x in (*node.shape, *node.strides)))
+    return frozenset()
 
 
 def rename(

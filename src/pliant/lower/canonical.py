@@ -35,7 +35,7 @@ from pliant.lower.constant_sizes import columns_of, extents_to_keep
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
-from pliant.sym.atoms import Atom, VarAtom, atom_names
+from pliant.sym.atoms import Atom, VarAtom
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
@@ -373,7 +373,7 @@ class _Sizes:
         if isinstance(atom, VarAtom) and atom.name.startswith("_"):
             return var(atom.name)
         derived = self._derived and not isinstance(atom, VarAtom)
-        if derived or any(n.startswith("_") for n in atom_names(atom)):
+        if derived or any(n.startswith("_") for n in atom.names):
             return rebuild_atom(atom, self.rename)
         whole = as_int(0) + (
             var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)

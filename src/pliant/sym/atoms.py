@@ -10,48 +10,89 @@ in every process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from pliant.sym.expr import Int
 
 
-@dataclass(frozen=True, slots=True)
-class VarAtom:
+class _OneOfEach(type):
+    """Of equal arguments one object, so that atoms are compared and hashed by identity."""
+
+    def __call__(cls, *args: Any) -> Any:
+        found = _ATOMS.get((cls, args))
+        if found is None:
+            # setdefault, so that threads that race agree on one object.
+            found = _ATOMS.setdefault((cls, args), super().__call__(*args))
+        return found
+
+
+class _Atom(metaclass=_OneOfEach):
+    __match_args__: ClassVar[tuple[str, ...]]
+    __slots__ = ("names",)
+
+    names: frozenset[str]
+    """The variables that occur."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field) for field in self.__match_args__)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.__reduce__()[1]}"
+
+
+class VarAtom(_Atom):
     """A variable; its name is its identity."""
 
-    name: str
+    __match_args__ = ("name",)
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.names = frozenset((name,))
 
 
-@dataclass(frozen=True, slots=True)
-class DivAtom:
+class _Ratio(_Atom):
+    __match_args__ = ("num", "den")
+    __slots__ = ("den", "num")
+
+    def __init__(self, num: Int, den: Int) -> None:
+        self.num = num
+        self.den = den
+        self.names = num.names | den.names
+
+
+class DivAtom(_Ratio):
     """`num // den`, rounded towards minus infinity; `den` is at least 1."""
 
-    num: Int
-    den: Int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModAtom:
+class ModAtom(_Ratio):
     """`num % den`, in `[0, den)`; `den` is at least 1."""
 
-    num: Int
-    den: Int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MinAtom:
+class _Extreme(_Atom):
+    __match_args__ = ("args",)
+    __slots__ = ("args",)
+
+    def __init__(self, args: tuple[Int, ...]) -> None:
+        self.args = args
+        self.names = frozenset().union(*(arg.names for arg in args))
+
+
+class MinAtom(_Extreme):
     """The least of two or more arguments, in the order of their sort keys."""
 
-    args: tuple[Int, ...]
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MaxAtom:
+class MaxAtom(_Extreme):
     """The greatest of two or more arguments, in the order of their sort keys."""
 
-    args: tuple[Int, ...]
+    __slots__ = ()
 
 
 Atom = VarAtom | DivAtom | ModAtom | MinAtom | MaxAtom
@@ -81,7 +122,7 @@ class Monomial:
         self.degree = sum(power for _, power in factors)
         powers = tuple((text, -power) for text, (_, power) in zip(texts, factors, strict=True))
         self.key = (-self.degree, powers)
-        self.names: frozenset[str] = frozenset[str]().union(*(atom_names(a) for a, _ in factors))
+        self.names: frozenset[str] = frozenset().union(*(atom.names for atom, _ in factors))
         self.flags = 0
         for atom, _ in factors:
             self.flags |= _FLAGS[type(atom)]
@@ -100,6 +141,7 @@ class Monomial:
 
 ONE: Final = Monomial((), ())
 
+_ATOMS: Final[dict[tuple[type, tuple[Any, ...]], Any]] = {}
 _MONOMIALS: Final[dict[Factors, Monomial]] = {(): ONE}
 _PRODUCTS: Final[dict[tuple[Monomial, Monomial], Monomial]] = {}
 _TEXTS: Final[dict[Atom, str]] = {}
@@ -164,21 +206,10 @@ def common(left: Monomial, right: Monomial) -> Monomial:
 def without_atom(mono: Monomial, atom: Atom) -> Monomial | None:
     """The monomial without one power of the atom, or None if it has none."""
     for at, (found, power) in enumerate(mono.factors):
-        if found is atom or found == atom:
+        if found is atom:
             kept = ((found, power - 1),) if power > 1 else ()
             return monomial(mono.factors[:at] + kept + mono.factors[at + 1 :])
     return None
-
-
-def atom_names(atom: Atom) -> frozenset[str]:
-    """The variables that an atom mentions."""
-    match atom:
-        case VarAtom(name):
-            return frozenset((name,))
-        case DivAtom(num, den) | ModAtom(num, den):
-            return num.names | den.names
-        case MinAtom(args) | MaxAtom(args):
-            return frozenset[str]().union(*(arg.names for arg in args))
 
 
 def eval_atom(atom: Atom, mapping: Mapping[str, int]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom, atom_names, without_atom
+from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom, without_atom
 from pliant.sym.expr import Int, ceildiv, const, var
 from pliant.sym.facts import Facts
 
@@ -72,7 +72,7 @@ def terms(x: Int, inputs: frozenset[str]) -> tuple[tuple[Term, ...], Int] | None
         if mono.names.isdisjoint(inputs):
             offset[mono] = coefficient
             continue
-        moving = [factor for factor in mono.factors if atom_names(factor[0]) & inputs]
+        moving = [factor for factor in mono.factors if factor[0].names & inputs]
         if len(moving) != 1 or moving[0][1] != 1:
             return None
         digit = _digit(moving[0][0], inputs)

@@ -31,7 +31,6 @@ from pliant.sym.atoms import (
     ModAtom,
     Monomial,
     VarAtom,
-    atom_names,
     atom_text,
     eval_atom,
     monomial,
@@ -46,7 +45,7 @@ Pairs = tuple[tuple[Monomial, int], ...]
 class Int:
     """An immutable, interned integer expression, built with `var`, `const` and operators."""
 
-    __slots__ = ("_hash", "_names", "_text", "_value", "flags", "is_const", "pairs")
+    __slots__ = ("_hash", "_linear", "_names", "_text", "_value", "flags", "is_const", "pairs")
 
     pairs: Pairs
     """Terms as (monomial, coefficient), greatest monomial first; read-only."""
@@ -63,6 +62,7 @@ class Int:
         self._hash = object.__hash__(self) if self._value is None else hash(self._value)
         self.flags = reduce(lambda flags, pair: flags | pair[0].flags, pairs, 0)
         self._names: frozenset[str] | None = None
+        self._linear: dict[str, tuple[Int, Int] | None] = {}
         self._text: str | None = None
 
     @property
@@ -76,7 +76,7 @@ class Int:
     def names(self) -> frozenset[str]:
         """The variables that occur."""
         if self._names is None:
-            self._names = frozenset[str]().union(*(mono.names for mono, _ in self.pairs))
+            self._names = frozenset().union(*(mono.names for mono, _ in self.pairs))
         return self._names
 
     @property
@@ -224,15 +224,19 @@ class Int:
         """(a, b) with self == a*var(name) + b, neither mentioning name; None if impossible."""
         if name not in self.names:
             return _ZERO, self
-        atom = VarAtom(name)
+        if name not in self._linear:
+            self._linear[name] = self._split(VarAtom(name))
+        return self._linear[name]
+
+    def _split(self, atom: VarAtom) -> tuple[Int, Int] | None:
         slope: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
         for mono, coefficient in self.pairs:
-            if name not in mono.names:
+            if atom.name not in mono.names:
                 rest[mono] = coefficient
                 continue
             over = without_atom(mono, atom)
-            if over is None or name in over.names:
+            if over is None or atom.name in over.names:
                 return None
             slope[over] = coefficient
         return _from_terms(slope), _from_terms(rest)
@@ -247,7 +251,16 @@ class Int:
         """Replace whole top-level atoms, all at once."""
         terms: dict[Monomial, int] = {}
         for mono, coefficient in self.pairs:
-            kept, others = list[tuple[Atom, int]](), list[Int]()
+            if mono.degree == 1:  # most are
+                alone = change.get(mono.factors[0][0])
+                if alone is None:
+                    terms[mono] = terms.get(mono, 0) + coefficient
+                else:
+                    for term, many in alone.pairs:
+                        terms[term] = terms.get(term, 0) + coefficient * many
+                continue
+            kept: list[tuple[Atom, int]] = []
+            others: list[Int] = []
             for atom, power in mono.factors:
                 new = change.get(atom)
                 if new is None:
@@ -383,7 +396,7 @@ def _substitute(x: Int, mapping: Mapping[str, IntLike], memo: dict[Int, Int]) ->
             if mono.names.isdisjoint(mapping):
                 continue
             for atom, _ in mono.factors:
-                if atom not in change and not atom_names(atom).isdisjoint(mapping):
+                if atom not in change and not atom.names.isdisjoint(mapping):
                     change[atom] = _substitute_atom(atom, mapping, memo)
         found = memo[x] = x.map_atoms(change)
     return found
@@ -391,7 +404,7 @@ def _substitute(x: Int, mapping: Mapping[str, IntLike], memo: dict[Int, Int]) ->
 
 def _substitute_atom(atom: Atom, mapping: Mapping[str, IntLike], memo: dict[Int, Int]) -> Int:
     if isinstance(atom, VarAtom):
-        return as_int(mapping.get(atom.name, _of_atom(atom)))
+        return as_int(mapping[atom.name])  # it is there, or nothing were to be replaced
     return rebuild_atom(atom, lambda x: _substitute(x, mapping, memo))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom, atom_names
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, const, maximum, minimum, rebuild_atom
 from pliant.sym.facts import Facts
 
@@ -44,7 +44,7 @@ def _of_factor(
     atom: Atom, sizes: Mapping[str, Int], facts: Facts, greatest: bool, in_product: bool
 ) -> Int | None:
     whole = rebuild_atom(atom, lambda arg: arg)
-    moves = not atom_names(atom).isdisjoint(sizes)
+    moves = not atom.names.isdisjoint(sizes)
     value = _of_atom(atom, sizes, facts, greatest) if moves else whole
     if not in_product or value is None:
         return value

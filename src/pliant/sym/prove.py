@@ -20,7 +20,6 @@ from pliant.sym.atoms import (
     MinAtom,
     ModAtom,
     VarAtom,
-    atom_names,
     divide,
     without_atom,
 )
@@ -132,7 +131,7 @@ def _by_promise(order: Mapping[str, int], atom: Atom) -> tuple[int, int]:
     """Extremes first: they are there to be undone by one of their arguments. Then variables, and
     those first that were declared last: their bounds mention others, which may cancel."""
     kind = 0 if isinstance(atom, MinAtom | MaxAtom) else 1 if isinstance(atom, VarAtom) else 2
-    return kind, -max((order.get(name, -1) for name in atom_names(atom)), default=-1)
+    return kind, -max((order.get(name, -1) for name in atom.names), default=-1)
 
 
 def _eliminations(store: FactStore, x: Int, atom: Atom) -> Iterator[_Step]:

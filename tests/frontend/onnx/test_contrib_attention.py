@@ -151,6 +151,7 @@ def names(case: Case) -> dict[str, tuple[str | int, ...]]:
     return given | {"x5": ("batch",)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("length", "past"), [(4, 0), (1, 5), (1, 1), (3, 4)])
 def test_grouped_heads(packed: bool, length: int, past: int) -> None:

@@ -28,6 +28,7 @@ def rois(count: int, size: float) -> np.ndarray:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("corners", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("count", [0, 1, 5])

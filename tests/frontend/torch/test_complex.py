@@ -100,6 +100,7 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore:A window was not provided")
 @pytest.mark.parametrize("name", CASES)
 def test_one_trace_for_all_sizes(name: str) -> None:

@@ -36,6 +36,7 @@ def _module(name: str) -> nn.RNNBase:
     return kind(5, **{"hidden_size": 6, "batch_first": True, **options}).eval()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("given", [False, True])
 def test_every_length(name: str, given: bool) -> None:

@@ -105,6 +105,8 @@ class Emitter:
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
+        self.offsets: dict[tuple[Buffer | Flat, tuple[Expr, ...]], Int] = {}  # of accesses
+        self._resolved: dict[tuple[Any, ...], Int] = {}  # (an Int, the values of its variables)
         self._vars: dict[str, Val] = {}
         self._places: dict[str, tuple[Buffer, Place]] = {}
         self._noalias: frozenset[str] = frozenset()  # buffers that nothing else points into
@@ -138,8 +140,14 @@ class Emitter:
 
     def resolve(self, x: Int) -> Int:
         """`x` with the variables of unrolled loops replaced by their values."""
-        known = {n: v for n, v in self._const_sizes.items() if n in x.names}
-        return x.subs(known) if known else x
+        known = self._const_sizes
+        if x.names.isdisjoint(known):
+            return x
+        key = (x, *map(known.get, x.names))
+        found = self._resolved.get(key)
+        if found is None:
+            found = self._resolved[key] = x.subs(known)
+        return found
 
     def knows(self, x: Int) -> bool:
         """Whether all names in `x` have values here."""

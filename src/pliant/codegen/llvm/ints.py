@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pliant.codegen.llvm.advance import Loop, Quotient, advance, quotient_of
 from pliant.codegen.llvm.types import vector_type
-from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom, atom_names
+from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _sum(e: Emitter, x: Int, lanes: int) -> str:
 
 def _atom(e: Emitter, atom: Atom, lanes: int) -> str:
     kind = vector_type("i64", lanes)
-    if lanes > 1 and e.lane_var not in atom_names(atom):
+    if lanes > 1 and e.lane_var not in atom.names:
         return e.splat(_atom(e, atom, 1), "i64")
     match atom:
         case VarAtom(name):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import inf
 
-from pliant.sym.atoms import Atom, MaxAtom, MinAtom, ModAtom, VarAtom, atom_names
+from pliant.sym.atoms import Atom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int
 
 Steps = tuple[float, float]
@@ -26,7 +26,7 @@ def steps_of(x: Int, name: str) -> Steps:
     """How `x` changes where the variable grows by 1."""
     least = greatest = 0.0
     for coefficient, factors in x.terms():
-        if all(name not in atom_names(atom) for atom, _ in factors):
+        if all(name not in atom.names for atom, _ in factors):
             continue
         ((atom, power), *others) = factors
         if others or power != 1:
