@@ -81,7 +81,7 @@ def _in_squares(p: Program, name: str) -> Program | None:
         p = p.reorder(outer, row, line).split(outer, sides[0], tail="peel", tail_loop="exact")
         column, element, *_ = p.made
         p = p.reorder(column, row, element, line)
-        p = read_in_squares(p, name, source.name, row, sides[0])
+        p = read_in_squares(p, name, source.name, row)
         return p.unroll(element).vectorize(line)
     except SchedulingError:
         return None

@@ -12,6 +12,18 @@ column of squares is asked for meanwhile. Stores to so many rows at once wait fo
 before all of them are too many for the caches: they go past from a part of that on (Zen 4: 1,440
 to 2,000 rows as long take 0.35 to 0.6 as long).
 
+Where a line of a square is less than one of the caches (vectors of 256 bits and less, and short
+types), what goes past them is turned by strips:
+
+    for rest, block of rows, block of columns in parallel:
+        for strip:                                  as wide as a line of the caches
+            for square of rows, square of columns: t[…] = a square of x, turned
+            for c, r: y[…] = f(t[c, r])             in vectors, along the lines that are written
+
+Half a line past the caches, with seven others before its other half comes, is written as such:
+so it takes a third to a half as long (Zen 3, 4 MB and more), which is no longer than to copy. In
+the caches the way through `t` takes longer (up to a fifth), and there is a nest for each.
+
 Squares of which parts are not in the source (columns of a last panel that are none of its matrix)
 are filled first, in nests of their own.
 """
@@ -24,17 +36,18 @@ from typing import Final
 from pliant.ir.expr import loads_of
 from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
-from pliant.loop.stmt import Buffer, Store, offset_of, statements
+from pliant.loop.stmt import LINE, Buffer, Store, offset_of, statements
 from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.nests import grain, vectorize_all, work_of
 from pliant.schedule.recipes.square import square_name, square_of
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int, minimum, var
 
 BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
+STRIPS: Final = 4  # of a block
 PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere
 
 
@@ -47,7 +60,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     (block,) = p.blocks
     sources = _sources(p, block, *loops[-2:])
     side = _side(p, sources, loops[-2:], lanes)
-    work = side * side * work_of(p, [block])
+    work = as_int(side * side * work_of(p, [block]))
     p, (*rest, across, last) = _as_loops(p, spec, block, loops)
     rest.sort(key=lambda x: _edge(p, x) is None)  # outermost, as it will be two loops
     p = p.sample_categorical("squares", BLOCKS, default=BLOCK)
@@ -58,31 +71,22 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     p = p.reorder(across, row, line, *rest)
     p = p.split(across, side, tail="peel", tail_loop="exact")
     column, element, *few_columns = p.made
-    left = p.blocks[1:]
+    left, few_work = p.blocks[1:], work
 
     # Blocks of squares.
     p = p.split(row, many, tail="clip")
     rows, row = p.made
-    p = p.split(column, many, tail="clip")
-    columns, column = p.made
-    p = p.reorder(*rest, rows, columns, column, row, element, line)
-    squares = list[tuple[str, str]]()
-    for source in sources:
-        p, copy = _in_squares(p, block, source, row)
-        squares.append((copy, source))
-    p, nests, edges = _edge_apart(p, block, squares)
-    lines = list[LoopRef]()
-    for copy, source in edges:
-        p, filled = _filled(p, copy, source)
-        lines.append(filled)
-    for copy, source in (*squares, *edges):
-        p = p.tensorize(p.loops(copy)[-2], square_name(p.buffer(source).dtype, side))
-    for name in nests:
-        own = p.loops(name)
-        p = p.unroll(own[-2])
-        p = p.fuse(*own[:-4])
-        p = p.parallel(p.made[0], grain=grain(work * many * many))
-        lines.append(own[-1])
+    p = p.reorder(*rest, rows, column, row, element, line)
+    in_line = LINE // (side * p.buffer(sources[0]).dtype.bytes)  # squares
+    work *= many * many
+    nest = p.loops(block)
+    if in_line > 1 and _edge(p, nest[0]) is None:
+        p, small = _small_apart(p, block, large // PAST)
+        p, past = _by_strips(p, block, nest, sources, in_line, work)
+        p, lines = _by_squares(p, small, p.loops(small)[1:], sources, many, work)
+        lines.append(past)
+    else:
+        p, lines = _by_squares(p, block, nest, sources, many, work)
 
     # What is left of columns, then of rows.
     for name, few in zip(left, filter(None, (few_columns, few_rows)), strict=True):
@@ -93,9 +97,85 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
             inner.append(around.pop(0))
         p = p.reorder(*around, whole, *inner)
         p = p.fuse(*around, whole)
-        p = p.parallel(p.made[0], grain=grain(work))
+        p = p.parallel(p.made[0], grain=grain(few_work))
         lines.append(inner[-1])
     return vectorize_all(p, lines, large // PAST)
+
+
+def _small_apart(p: Program, block: str, large: int) -> tuple[Program, str]:
+    """The nest of the block for outputs of `large` bytes and more, and another for smaller ones."""
+    (output,) = map(p.buffer, p.written(block))
+    before = p.blocks
+    p = p.add_unit_loop(p.loops(block)[0])
+    (once,) = p.made
+    p = p.loop_partition(once, minimum(1, output.room * output.dtype.bytes // large))
+    (small,) = (name for name in p.blocks if name not in before)
+    return p, small
+
+
+def _by_squares(
+    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], many: Int, work: Int
+) -> tuple[Program, list[LoopRef]]:
+    """The nest in blocks of squares that are turned in registers; and the loops along what is
+    written."""
+    *rest, rows, column, row, element, line = nest
+    p = p.split(column, many, tail="clip")
+    columns, each = p.made
+    p = p.reorder(*rest, rows, columns, each, row, element, line)
+    squares: list[tuple[str, str]] = []
+    for source in sources:
+        p, copy = _in_squares(p, block, source, row)
+        squares.append((copy, source))
+    p, nests, edges = _edge_apart(p, block, squares)
+    lines: list[LoopRef] = []
+    for copy, source in edges:
+        p, filled = _filled(p, copy, source)
+        lines.append(filled)
+    for copy, source in (*squares, *edges):
+        p = _turned_at_once(p, copy, source)
+    for name in nests:
+        own = p.loops(name)
+        outside = own.index(nest[0]) if name == block else 0
+        p = p.unroll(own[-2])
+        p = p.fuse(*own[outside:-4])
+        p = p.parallel(p.made[0], grain=grain(work))
+        lines.append(own[-1])
+    return p, lines
+
+
+def _by_strips(
+    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], in_line: int, work: Int
+) -> tuple[Program, LoopRef]:
+    """The nest in blocks of strips as wide as a line, whose squares are turned before any of them
+    is written; and the loop along what is written."""
+    *rest, rows, column, row, element, line = nest
+    side = p.loop(line).extent
+    p = p.split(column, in_line, tail="clip")
+    strips, each = p.made
+    p = p.split(strips, STRIPS, tail="clip")
+    columns, strip = p.made
+    p = p.reorder(*rest, rows, columns, strip, each, element, row, line)
+    for source in sources:
+        p, copy = _copied(p, block, source, strip, _iterators(p, block))
+        (memory,) = p.written(copy)
+        *outer, i, j = _iterators(p, copy)
+        p = p.transform_layout(memory, (*outer, i // side, j // side, i % side, j % side))
+        *_, across, along = p.loops(copy)
+        p = p.split(across, side)
+        squares, there = p.made
+        p = p.split(along, side)
+        squares_along, here = p.made
+        p = p.reorder(squares_along, squares, here, there)
+        p = _turned_at_once(p, copy, source)
+    p = p.fuse(*rest, rows, columns)
+    return p.parallel(p.made[0], grain=grain(work)), line
+
+
+def _turned_at_once(p: Program, copy: str, source: str) -> Program:
+    """The two innermost loops of the copy as one square."""
+    *_, lines, _ = p.loops(copy)
+    side = p.loop(lines).extent.value
+    return p.tensorize(lines, square_name(p.buffer(source).dtype, side))
 
 
 def turned(offset: Int, across: str, last: str) -> bool:
@@ -134,10 +214,10 @@ def _side(p: Program, sources: list[str], loops: tuple[str, ...], lanes: int) ->
     return side
 
 
-def read_in_squares(p: Program, block: str, source: str, loop: str, side: int) -> Program:
+def read_in_squares(p: Program, block: str, source: str, loop: str) -> Program:
     """Each iteration of the loop reads a turned square of the source."""
     p, copy = _in_squares(p, block, source, loop)
-    return p.tensorize(p.loops(copy)[-2], square_name(p.buffer(source).dtype, side))
+    return _turned_at_once(p, copy, source)
 
 
 def _in_squares(p: Program, block: str, source: str, loop: str) -> tuple[Program, str]:
