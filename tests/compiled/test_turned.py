@@ -1,4 +1,4 @@
-"""Transpositions, in registers and by strips (schedule/recipes/turning.py), against torch."""
+"""Transpositions, in registers and through a buffer (schedule/recipes/turning.py), against torch."""
 
 from __future__ import annotations
 

@@ -13,16 +13,16 @@ before all of them are too many for the caches: they go past from a part of that
 to 2,000 rows as long take 0.35 to 0.6 as long).
 
 Where a line of a square is less than one of the caches (vectors of 256 bits and less, and short
-types), what goes past them is turned by strips:
+types), what goes past them is written in longer runs, from a buffer:
 
     for rest, block of rows, block of columns in parallel:
-        for strip:                                  as wide as a line of the caches
-            for square of rows, square of columns: t[…] = a square of x, turned
-            for c, r: y[…] = f(t[c, r])             in vectors, along the lines that are written
+        for square of rows, square of columns: t[…] = a square of x, turned
+        for column in the block: y[…] = f(t[…])     in vectors, along the lines that are written
 
-Half a line past the caches, with seven others before its other half comes, is written as such:
-so it takes a third to a half as long (Zen 3, 4 MB and more), which is no longer than to copy. In
-the caches the way through `t` takes longer (up to a fifth), and there is a nest for each.
+A part of a line past the caches, with others before its rest comes, is written as such, and lines
+that are read in parts may be gone from the cache before the next. In the caches the way through `t`
+takes longer (up to a fifth), so there is a nest for each. (Zen 3, 4 MB and more: f32 takes 0.4 to
+0.7 as long, bf16 0.35 to 1, bytes 0.4 to 1.2.)
 
 Squares of which parts are not in the source (columns of a last panel that are none of its matrix)
 are filled first, in nests of their own.
@@ -47,7 +47,8 @@ from pliant.sym.expr import Int, as_int, minimum, var
 
 BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
-STRIPS: Final = 4  # of a block
+RUN: Final = 256  # elements that are written in a row, where parts of lines would go past caches
+LONGEST: Final = 4  # bytes of an element for that: longer ones gain nothing (Zen 3, f64)
 PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere
 
 
@@ -71,18 +72,15 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     p = p.reorder(across, row, line, *rest)
     p = p.split(across, side, tail="peel", tail_loop="exact")
     column, element, *few_columns = p.made
-    left, few_work = p.blocks[1:], work
+    left = p.blocks[1:]
 
     # Blocks of squares.
-    p = p.split(row, many, tail="clip")
-    rows, row = p.made
-    p = p.reorder(*rest, rows, column, row, element, line)
-    in_line = LINE // (side * p.buffer(sources[0]).dtype.bytes)  # squares
-    work *= many * many
+    p = p.reorder(*rest, row, column, element, line)
     nest = p.loops(block)
-    if in_line > 1 and _edge(p, nest[0]) is None:
+    size = p.buffer(sources[0]).dtype.bytes
+    if size <= LONGEST and side * size < LINE and _edge(p, nest[0]) is None:
         p, small = _small_apart(p, block, large // PAST)
-        p, past = _by_strips(p, block, nest, sources, in_line, work)
+        p, past = _in_blocks(p, block, nest, sources, work)
         p, lines = _by_squares(p, small, p.loops(small)[1:], sources, many, work)
         lines.append(past)
     else:
@@ -97,7 +95,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
             inner.append(around.pop(0))
         p = p.reorder(*around, whole, *inner)
         p = p.fuse(*around, whole)
-        p = p.parallel(p.made[0], grain=grain(few_work))
+        p = p.parallel(p.made[0], grain=grain(work))
         lines.append(inner[-1])
     return vectorize_all(p, lines, large // PAST)
 
@@ -118,13 +116,16 @@ def _by_squares(
 ) -> tuple[Program, list[LoopRef]]:
     """The nest in blocks of squares that are turned in registers; and the loops along what is
     written."""
-    *rest, rows, column, row, element, line = nest
+    *rest, row, column, element, line = nest
+    outside = len(p.loops(block)) - len(nest)
+    p = p.split(row, many, tail="clip")
+    rows, row_of_block = p.made
     p = p.split(column, many, tail="clip")
-    columns, each = p.made
-    p = p.reorder(*rest, rows, columns, each, row, element, line)
+    columns, column_of_block = p.made
+    p = p.reorder(*rest, rows, columns, column_of_block, row_of_block, element, line)
     squares: list[tuple[str, str]] = []
     for source in sources:
-        p, copy = _in_squares(p, block, source, row)
+        p, copy = _in_squares(p, block, source, row_of_block)
         squares.append((copy, source))
     p, nests, edges = _edge_apart(p, block, squares)
     lines: list[LoopRef] = []
@@ -135,28 +136,28 @@ def _by_squares(
         p = _turned_at_once(p, copy, source)
     for name in nests:
         own = p.loops(name)
-        outside = own.index(nest[0]) if name == block else 0
         p = p.unroll(own[-2])
         p = p.fuse(*own[outside:-4])
-        p = p.parallel(p.made[0], grain=grain(work))
+        p = p.parallel(p.made[0], grain=grain(work * many * many))
         lines.append(own[-1])
     return p, lines
 
 
-def _by_strips(
-    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], in_line: int, work: Int
+def _in_blocks(
+    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], work: Int
 ) -> tuple[Program, LoopRef]:
-    """The nest in blocks of strips as wide as a line, whose squares are turned before any of them
-    is written; and the loop along what is written."""
-    *rest, rows, column, row, element, line = nest
-    side = p.loop(line).extent
-    p = p.split(column, in_line, tail="clip")
-    strips, each = p.made
-    p = p.split(strips, STRIPS, tail="clip")
-    columns, strip = p.made
-    p = p.reorder(*rest, rows, columns, strip, each, element, row, line)
+    """The nest in blocks of which all squares are turned before any of them is written; and the
+    loop along what is written."""
+    *rest, row, column, element, line = nest
+    side, size = p.loop(line).extent, p.buffer(sources[0]).dtype.bytes
+    high, wide = (as_int(n) // side for n in (RUN, LINE // size))
+    p = p.split(row, high, tail="clip")
+    rows, row_of_block = p.made
+    p = p.split(column, wide, tail="clip")
+    columns, column_of_block = p.made
+    p = p.reorder(*rest, rows, columns, column_of_block, element, row_of_block, line)
     for source in sources:
-        p, copy = _copied(p, block, source, strip, _iterators(p, block))
+        p, copy = _copied(p, block, source, columns, _iterators(p, block))
         (memory,) = p.written(copy)
         *outer, i, j = _iterators(p, copy)
         p = p.transform_layout(memory, (*outer, i // side, j // side, i % side, j % side))
@@ -168,7 +169,7 @@ def _by_strips(
         p = p.reorder(squares_along, squares, here, there)
         p = _turned_at_once(p, copy, source)
     p = p.fuse(*rest, rows, columns)
-    return p.parallel(p.made[0], grain=grain(work)), line
+    return p.parallel(p.made[0], grain=grain(work * high * wide)), line
 
 
 def _turned_at_once(p: Program, copy: str, source: str) -> Program:
