@@ -15,6 +15,7 @@ from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Index
 from pliant.loop.stmt import BufferRef, Function, Invoke, buffer
+from pliant.lower.canonical import LARGE
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
 from pliant.pipeline import compile_imported
@@ -22,6 +23,7 @@ from pliant.schedule.program import Program
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.square import square_name, square_of, squares
 from pliant.schedule.recipes.start import start
+from pliant.schedule.recipes.turning import PAST
 from pliant.sym.expr import as_int
 from tests.schedule.native import native
 from tests.schedule.programs import same
@@ -59,12 +61,12 @@ ROWS = {"a": {0: "batch", 1: "rows", 2: "depth"}, "b": {0: "batch", 1: "columns"
 
 
 def scheduled(
-    module: torch.nn.Module, dynamic: Any, *args: torch.Tensor
+    module: torch.nn.Module, dynamic: Any, *args: torch.Tensor, large: int = LARGE
 ) -> tuple[Program, Program]:
     """The kernel as it is written, and by the recipe, with squares of 4."""
     imported = import_model(Request(module, args, None, dynamic), OPERATORS)
     ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
-    return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4)
+    return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4, large)
 
 
 def calls(p: Program) -> list[str]:
@@ -73,19 +75,25 @@ def calls(p: Program) -> list[str]:
 
 
 def check(
-    p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1, filled: int = 0
-) -> None:
-    """So many squares are turned, in registers, of which some were filled there, and the meaning is
-    the same."""
-    assert calls(q) == ["transpose_f32_4"] * count
-    assert [q.buffer(b).scope for b in q.allocated] == ["register"] * (count + filled)
+    p: Program, q: Program, cases: Sequence[Sequence[int]], count: int = 1, filled: int = 0,
+    large: bool = True,
+) -> None:  # fmt: skip
+    """So many squares are turned, in registers, of which some were filled there, and where outputs
+    may be `large` first as many for those, in memory unless there are few; and the meaning is the
+    same."""
+    assert calls(q) == ["transpose_f32_4"] * (count * (1 + large))
+    scopes = [q.buffer(b).scope for b in q.allocated]
+    assert set(scopes[: count * large]) <= {"scratch", "register"}
+    assert scopes[count * large :] == ["register"] * (count + filled)
     same(p, q, cases, callees={i.callee: i.semantics for i in squares(4)})
 
 
 def test_rows_and_columns() -> None:
     """Whole squares, and what is left of both sides, of sizes that are known or are not."""
     cases = [(3, 5), (4, 4), (9, 8), (0, 3), (17, 1), (35, 6)]
-    check(*scheduled(Turn(), ({0: "rows", 1: "columns"},), torch.zeros(9, 7)), cases)
+    for large in (LARGE, PAST):  # of the latter a byte is large
+        dynamic = ({0: "rows", 1: "columns"},)
+        check(*scheduled(Turn(), dynamic, torch.zeros(9, 7), large=large), cases)
     for shape in ((9, 7), (8, 12)):  # sizes below 16 are constants
         check(*scheduled(Turn(), None, torch.zeros(shape)), [()])
 
@@ -104,14 +112,16 @@ def test_dimensions_of_one_element() -> None:
 def test_dimensions_that_lie_together_are_one() -> None:
     cases = [(1, 4, 3, 3), (2, 5, 2, 4), (0, 4, 4, 4), (1, 9, 1, 11)]
     dynamic = ({0: "n", 1: "c", 2: "h", 3: "w"},)
-    check(*scheduled(Last(), dynamic, torch.zeros(2, 5, 3, 6)), cases)
+    for large in (LARGE, PAST):
+        check(*scheduled(Last(), dynamic, torch.zeros(2, 5, 3, 6), large=large), cases)
 
 
 def test_several_sources() -> None:
     sizes = {0: "n", 1: "m"}
     x, z = torch.zeros(9, 7), torch.zeros(7, 9)
-    p, q = scheduled(Sum(), (sizes, sizes, {0: "m", 1: "n"}), x, x + 1, z)
-    check(p, q, [(3, 5), (8, 4), (9, 6)], 2)
+    for large in (LARGE, PAST):
+        p, q = scheduled(Sum(), (sizes, sizes, {0: "m", 1: "n"}), x, x + 1, z, large=large)
+        check(p, q, [(3, 5), (8, 4), (9, 6)], 2)
 
 
 def test_edges() -> None:
@@ -121,7 +131,7 @@ def test_edges() -> None:
     (_, packing), _ = lower_function(function, OPERATORS, 8).main.launches
     p, q = start(packing.spec, intrinsics=squares(4)), map_recipe(packing.spec, 4)
     cases = [(b, n, k, -(-n // 8)) for b in (0, 1, 2) for n in (1, 8, 19) for k in (0, 3, 4, 9)]
-    check(p, q, cases, 2, filled=1)
+    check(p, q, cases, 2, filled=1, large=False)
     # A program that reads more panels than there are rows for.
     same(p, q, [(1, 3, 5, 4)], callees={i.callee: i.semantics for i in squares(4)})
 
