@@ -20,6 +20,7 @@ TURNS: dict[str, Turn] = {
     "channels last": lambda x: (
         x.unflatten(0, (1, -1)).unsqueeze(2).permute(0, 2, 3, 1).contiguous()
     ),
+    "ends": lambda x: x.unflatten(1, (1, -1)).expand(-1, 3, -1).permute(2, 1, 0).contiguous(),
     "with others": lambda x: torch.maximum(x.mT, x.amax(0)[:, None] - 1) + x.mT,
 }
 

@@ -87,21 +87,18 @@ def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], An
 def names_below(root: Node) -> frozenset[str]:
     """All variables in a node and below it, those of buffers' shapes and of reducers, too. A node
     remembers them: of a program, a step of a schedule changes a part."""
-    stack = [root]
+    stack = [] if hasattr(root, "_names") else [root]
     while stack:
         node = stack[-1]
-        below = () if hasattr(node, "_names") else node.children()
-        waiting = [c for c in below if not hasattr(c, "_names")]
+        waiting = [c for c in node.children() if not hasattr(c, "_names")]
         if waiting:
             stack += waiting
             continue
         stack.pop()
-        if hasattr(node, "_names"):
-            continue
-        names = _own_names(node)
-        names = names.union(*(c._names for c in below))  # type: ignore[attr-defined]
-        same = (c._names for c in below if len(c._names) == len(names))  # type: ignore[attr-defined]
-        object.__setattr__(node, "_names", next(same, names))
+        below = [c._names for c in node.children()]  # type: ignore[attr-defined]
+        names = _own_names(node).union(*below)
+        # Most often they are those of one child: then it is one set for both.
+        object.__setattr__(node, "_names", next((x for x in below if x == names), names))
     return root._names  # type: ignore[attr-defined,no-any-return]
 
 

@@ -81,7 +81,7 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             found = within_vector(e, buffer, indices)
             if found is not None:
                 indices = found[0]
-            offset = e.resolve(_affine(e, buffer, indices))
+            offset = _affine(e, buffer, indices)
             step, start = offset.linear(e.lane_var) or (None, offset)
             if found is None and (step not in (0, 1) or (step == 0 and e.mask is not None)):
                 return None
@@ -156,7 +156,7 @@ def _is_zero(e: Emitter, x: Expr) -> bool:
                 return False
             if not all(isinstance(i, Index) for i in indices):
                 return False
-            step = e.resolve(_affine(e, buffer, indices)).linear(e.lane_var)
+            step = _affine(e, buffer, indices).linear(e.lane_var)
             return step is not None and step[0] == 1
         case Binary("mul", a, b) | Select(_, a, b):
             return _is_zero(e, a) and _is_zero(e, b)
@@ -256,7 +256,7 @@ def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> t
     """Element offset, and how it moves from lane to lane: 0, 1, or 2 for anything else (then the
     offset is a vector)."""
     if all(isinstance(i, Index) for i in indices):
-        return _affine_offset(e, e.resolve(_affine(e, buffer, indices)))
+        return _affine_offset(e, _affine(e, buffer, indices))
     computed: Val | None = None
     affine = as_int(0)
     for index, stride in zip(indices, buffer.strides, strict=True):
@@ -301,7 +301,7 @@ def _strided(
         return None
     if e.lanes < WIDEST_STEP or not all(isinstance(i, Index) for i in indices):
         return None
-    split = e.resolve(_affine(e, buffer, indices)).linear(e.lane_var)
+    split = _affine(e, buffer, indices).linear(e.lane_var)
     if split is None or not split[0].is_const or not 1 < split[0].value <= WIDEST_STEP:
         return None
     return ints.emit_uniform(e, split[1]), split[0].value
@@ -312,7 +312,7 @@ def _in_pieces(e: Emitter, x: Load, pointer: str) -> Val | None:
     buffer: Buffer | Flat = x.source
     if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
         return None
-    offset = e.resolve(_affine(e, buffer, x.indices))
+    offset = _affine(e, buffer, x.indices)
     found = pieces.pieces_of(e, offset)
     if found is None:
         return None
@@ -337,7 +337,7 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
     buffer: Buffer | Flat = x.source
     if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
         return None
-    offset = e.resolve(_affine(e, buffer, x.indices))
+    offset = _affine(e, buffer, x.indices)
     along = offset.linear(e.lane_var)
     if along is not None and along[0] != -1:  # as nearly all are
         return None
@@ -414,12 +414,14 @@ def _product(e: Emitter, index: Val, stride: Int) -> Val:
 
 
 def _affine(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
+    """Where an access goes whose indices are integers, in elements, for this iteration of unrolled
+    loops. Several ways to load ask in turn."""
     found = e.offsets.get((buffer, indices))
     if found is None:
         found = loop.offset_of(buffer, indices)
         assert found is not None  # the indices are
         e.offsets[buffer, indices] = found
-    return found
+    return e.resolve(found)
 
 
 def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1) -> str:
@@ -536,7 +538,7 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
         return
     if not all(isinstance(i, Index) for i in load.indices):
         return
-    offset = e.resolve(_affine(e, load.source, load.indices))
+    offset = _affine(e, load.source, load.indices)
     last = {n.var: n.extent - 1 for n in nodes if isinstance(n, loop.For)}
     first = offset.subs(dict.fromkeys(last, 0))
     if not e.knows(first):

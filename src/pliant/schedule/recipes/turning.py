@@ -78,11 +78,14 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     p = p.reorder(*rest, row, column, element, line)
     nest = p.loops(block)
     size = p.buffer(sources[0]).dtype.bytes
-    if size <= LONGEST and side * size < LINE and _edge(p, nest[0]) is None:
-        p, small = _small_apart(p, block, large // PAST)
-        p, past = _in_blocks(p, block, nest, sources, work)
+    (output,) = map(p.buffer, p.written(block))
+    past = output.room * output.dtype.bytes // (large // PAST)  # 0 in the caches
+    in_parts = size <= LONGEST and side * size < LINE and past != 0
+    if in_parts and _edge(p, nest[0]) is None:
+        p, small = _small_apart(p, block, past)
+        p, line = _in_blocks(p, block, nest, sources, work)
         p, lines = _by_squares(p, small, p.loops(small)[1:], sources, many, work)
-        lines.append(past)
+        lines.append(line)
     else:
         p, lines = _by_squares(p, block, nest, sources, many, work)
 
@@ -100,13 +103,12 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     return vectorize_all(p, lines, large // PAST)
 
 
-def _small_apart(p: Program, block: str, large: int) -> tuple[Program, str]:
-    """The nest of the block for outputs of `large` bytes and more, and another for smaller ones."""
-    (output,) = map(p.buffer, p.written(block))
+def _small_apart(p: Program, block: str, past: Int) -> tuple[Program, str]:
+    """The nest of the block where `past` is not 0, and another where it is."""
     before = p.blocks
     p = p.add_unit_loop(p.loops(block)[0])
     (once,) = p.made
-    p = p.loop_partition(once, minimum(1, output.room * output.dtype.bytes // large))
+    p = p.loop_partition(once, minimum(1, past))
     (small,) = (name for name in p.blocks if name not in before)
     return p, small
 
@@ -159,9 +161,12 @@ def _in_blocks(
     for source in sources:
         p, copy = _copied(p, block, source, columns, _iterators(p, block))
         (memory,) = p.written(copy)
-        *outer, i, j = _iterators(p, copy)
-        p = p.transform_layout(memory, (*outer, i // side, j // side, i % side, j % side))
         *_, across, along = p.loops(copy)
+        bindings, places = p.block(copy).bindings, _iterators(p, copy)
+        (i,) = (x for x, b in zip(places, bindings, strict=True) if across in b.names)
+        (j,) = (x for x, b in zip(places, bindings, strict=True) if along in b.names)
+        others = [x for x in places if x is not i and x is not j]
+        p = p.transform_layout(memory, (*others, i // side, j // side, i % side, j % side))
         p = p.split(across, side)
         squares, there = p.made
         p = p.split(along, side)
