@@ -33,6 +33,8 @@ from pliant.schedule.recipes.stored_late import store_late
 from pliant.sym.expr import Int, as_int, maximum, var
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
+UNROLL_DEAR: Final = 2  # … where lanes are few, so that constants of exp are not loaded anew each
+FEW_LANES: Final = 8
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
@@ -268,19 +270,19 @@ def passes(
     for level in sorted(set(group.level.values())):
         here = {n: c for n, c in columns.items() if group.level[n] == level}
         if here:
-            p, blocks = _pass(p, group, here, lanes, groups, f"columns_of_pass_{level}")
+            p, blocks = _pass(p, group, here, lanes, groups, level)
             runs[level] = blocks
     return p, runs
 
 
 def _pass(
-    p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, groups: bool, name: str
+    p: Program, group: RowGroup, columns: dict[str, LoopRef], lanes: int, groups: bool, level: int
 ) -> tuple[Program, str]:
     """One run over the columns for all these blocks, in blocks of several vectors, of one row of
-    `groups` after the other; `name` is that of the decision how many columns they have. Gives the
-    loop over whole blocks."""
+    `groups` after the other. Gives the loop over whole blocks."""
     extent = p.loop(next(iter(columns.values()))).extent
-    widths, width = _widths(extent, lanes)
+    widths, width = _widths(extent, lanes, group.dear(level))
+    name = f"columns_of_pass_{level}"
     p = p.sample_categorical(name, widths, default=width)
     (wide,) = p.numbers
     first, first_rows = "", ""
@@ -309,14 +311,15 @@ def _pass(
     return p, first
 
 
-def _widths(extent: Int, lanes: int) -> tuple[tuple[int, ...], int]:
+def _widths(extent: Int, lanes: int, dear: bool = False) -> tuple[tuple[int, ...], int]:
     """Columns of a block: from a vector up; no more than the next power of two where there are few.
-    And how many without tuning."""
+    And how many without tuning, where what is done with each is `dear` or not."""
     few = lanes * UNROLLS
     while extent.is_const and few >= 2 * max(extent.value, 1):
         few //= 2
     widths = tuple(few >> k for k in range(UNROLLS) if few >> k >= min(lanes, few))
-    return widths, min(few, lanes * UNROLL)
+    unroll = UNROLL_DEAR if dear and lanes <= FEW_LANES else UNROLL
+    return widths, min(few, lanes * unroll)
 
 
 def _whole_groups(p: Program, row: str, axes: int, whole: Int) -> tuple[Program, str]:

@@ -224,6 +224,7 @@ class Builder:
         self.has_scalef = bits == 512 or ("avx512vl" in features and bits in (128, 256))
         self.has_scalef &= "avx512f" in features
         self.has_tables = bits == 512 and dtype is f32 and {"avx512f", "avx512dq"} <= features
+        self.has_fma = not features.isdisjoint(("fma", "neon"))
         self.params = tuple(Value(self, f"%x{i}", self.format.kind) for i in range(arity))
         self.declares: dict[str, None] = {}
         self.requires: list[str] = []

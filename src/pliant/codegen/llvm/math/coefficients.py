@@ -48,6 +48,13 @@ EXP2_F32: Final = (  # worst weighted error 2^-28.2
     float.fromhex("0x1.5f07160000000p-10"),
     float.fromhex("0x1.41bd940000000p-13"),
 )
+EXP2_ROUNDED_F32: Final = (  # worst weighted error 2^-23.3
+    float.fromhex("0x1.62e42a0000000p-1"),
+    float.fromhex("0x1.ebf9bc0000000p-3"),
+    float.fromhex("0x1.c6b6500000000p-5"),
+    float.fromhex("0x1.3ceae20000000p-7"),
+    float.fromhex("0x1.5c2e4a0000000p-10"),
+)
 EXP2_THIRTY_SECOND_F32: Final = (  # worst weighted error 2^-24.2
     float.fromhex("0x1.62e5840000000p-1"),
     float.fromhex("0x1.ebfbde0000000p-3"),

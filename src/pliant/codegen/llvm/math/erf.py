@@ -5,7 +5,7 @@ erf: for a = |x|, erf(a) = 1 - exp(-w) with w = a (SLOPE + Q(a)), Q a minimax po
 near 0, so one polynomial and one expm1 do, without a case distinction.
 
 1 + erf(x), of which GELU is made, has no use for bits of erf that are small beside 1: 1 - erf(a) is
-2^(a P(a)), for which a table in registers and two coefficients do where there is one.
+2^(a P(a)), for which a power of 2 rounded as `exp_of_difference` rounds it does.
 
 What becomes bf16 keeps 8 bits of erf: `erf_to_round` takes half as long.
 
@@ -35,7 +35,7 @@ def erf(b: Builder, x: Value) -> Value:
 
 def one_plus_erf(b: Builder, x: Value) -> Value:
     """1 + erf(x), wrong by 2^-22 at most (f32)."""
-    if not b.has_tables:
+    if b.dtype is not f32:
         return erf(b, x) + 1.0
     a = x.abs().at_most(4.2)
     tail = exp.exp2_of_rounded(a * polynomial(a, table.ERFC_EXPONENT))
