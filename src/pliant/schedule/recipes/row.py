@@ -281,7 +281,9 @@ def _pass(
     """One run over the columns for all these blocks, in blocks of several vectors, of one row of
     `groups` after the other. Gives the loop over whole blocks."""
     extent = p.loop(next(iter(columns.values()))).extent
-    widths, width = _widths(extent, lanes, group.dear(level))
+    # What is stored late runs with the dear pass, block by block.
+    dear = group.dear(level) or (bool(group.stored_late) and group.dear(level - 1))
+    widths, width = _widths(extent, lanes, dear)
     name = f"columns_of_pass_{level}"
     p = p.sample_categorical(name, widths, default=width)
     (wide,) = p.numbers
