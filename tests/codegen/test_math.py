@@ -128,17 +128,18 @@ def test_exp_of_a_difference(lanes: int, features: str | None) -> None:
 
 @pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])
 @pytest.mark.parametrize("lanes", [1, 8, 16])
-def test_one_plus_erf(lanes: int, features: str | None) -> None:
+@pytest.mark.parametrize(("name", "two", "zero"), [("erf", 4.2, -4.2), ("tanh", 10, -45)])
+def test_one_plus(name: str, two: float, zero: float, lanes: int, features: str | None) -> None:
     """Within 2^-22, NaN of NaN; 2 and 0 from somewhere on, or what is left would count in GELU."""
-    x = f32_points("erf")
-    got = runner("one_plus_erf", f32, lanes, features)(x)
+    x = f32_points(name)
+    got = runner(f"one_plus_{name}", f32, lanes, features)(x)
     with np.errstate(all="ignore"):
-        want = 1 + ORACLES["erf"](x.astype(np.float64))
+        want = 1 + ORACLES[name](x.astype(np.float64))
     number = ~np.isnan(x)
     assert (np.isnan(got) == ~number).all()
     assert np.abs(got[number] - want[number]).max() <= 2.0**-22
-    far = np.abs(x) >= 4.2
-    assert (got[far] == 1 + np.sign(x[far])).all()
+    assert (got[x >= two] == 2).all()
+    assert (got[x <= zero] == 0).all()
 
 
 @pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])

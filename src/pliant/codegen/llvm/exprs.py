@@ -105,6 +105,10 @@ def _emit(e: Emitter, x: Expr) -> Val:
             _is_one(b) and x.dtype is f32 and not e.to_bf16 and _may_fuse(e, f32)
         ):
             return call_math(e, "one_plus_erf", emit(e, a))
+        case Binary("add", Unary("tanh", a), b) | Binary("add", b, Unary("tanh", a)) if (
+            _is_one(b) and x.dtype is f32 and _may_fuse(e, f32)
+        ):
+            return call_math(e, "one_plus_tanh", emit(e, a))
         case Binary("add", a, b) if x.dtype is f32 and (made := pairs.add_products(e, a, b)):
             return made
         case Binary("add" | "sub" as op, a, b) if made := _multiply_add(e, op, a, b):
