@@ -109,6 +109,9 @@ def test_the_only_pass_asks_where_no_cache_has_the_rows() -> None:
         assert {(name, ahead, cache) for name, ahead, _, cache, _ in asked} == {(x.name, 2048, 2)}
         for few in (scheduled(Total(), 64, columns), scheduled(Total(), columns=columns)):
             assert not noted(few, PREFETCH)
+        assert not noted(
+            scheduled(Total(), (32 << 20) // (4 * columns), columns, lanes=8), PREFETCH
+        )
 
 
 class Added(nn.Module):

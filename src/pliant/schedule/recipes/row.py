@@ -33,7 +33,7 @@ from pliant.schedule.recipes.stored_late import store_late
 from pliant.sym.expr import Int, as_int, maximum, var
 
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
-UNROLL_DEAR: Final = 2  # … where lanes are few, so that constants of exp are not loaded anew each
+UNROLL_DEAR: Final = 2  # … where lanes are few, so that constants of exp stay in registers
 FEW_LANES: Final = 8
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
@@ -92,7 +92,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         return p
     p = ask_for_ends(p, row, heads)
     if spec.large and len(runs) == 1:
-        return _further(p, row, *runs.values())
+        return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
     behind = frozenset() if late is None else group.stored_late
     return _next_rows(p, group, row, runs, behind, cache=2 if spec.long else 1)
 
@@ -355,7 +355,8 @@ def _is_over_rows(loop: For, axes: int) -> bool:
 def _further(p: Program, row: str, blocks: str) -> Program:
     """The only pass asks for what it reads next, past the ends of pages, where the processor's own
     requests end (Zen 4: rows that no cache has are summed in 0.87 of the time; others, if they
-    asked, in 1.25 times)."""
+    asked, in 1.25 times). Not with few lanes, as of older processors, which go on by themselves
+    (Zen 3: they would be summed in 1.14 times)."""
     for loop in p.innermost(blocks):
         for a in accesses(p.loop(loop), p.invoked):
             if read_apart(a, row) is not None:
