@@ -20,7 +20,7 @@ from typing import Final
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm.math import coefficients as table
 from pliant.codegen.llvm.math import exp
-from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
+from pliant.codegen.llvm.math.builder import Builder, Value, in_pairs, polynomial
 from pliant.codegen.llvm.math.medium import LOG2_E, exp2_medium
 
 SLOPE: Final = (float.fromhex("0x1.20dd750429b6dp+0"), float.fromhex("0x1.1ae3a914fed8p-56"))
@@ -38,7 +38,7 @@ def one_plus_erf(b: Builder, x: Value) -> Value:
     if b.dtype is not f32:
         return erf(b, x) + 1.0
     a = x.abs().at_most(4.2)
-    tail = exp.exp2_of_rounded(a * polynomial(a, table.ERFC_EXPONENT))
+    tail = exp.exp2_of_rounded(a * in_pairs(a, table.ERFC_EXPONENT))
     return (1.0 - tail).copysign(x) + 1.0
 
 
