@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pliant.base.dtypes import f16
 from pliant.base.errors import InvalidModelError
 from pliant.ir.expr import Binary, Expr, Unary, as_expr
 from pliant.ir.tensor import select
@@ -39,9 +40,11 @@ def softplus(x: Expr, *, beta: float = 1.0, threshold: float = 20.0) -> Expr:
 
 
 def mish(x: Expr) -> Expr:
-    """x * tanh(log(1 + exp(x))), the logarithm written so that nothing overflows."""
-    soft = maximum_of(x, 0.0) + unary("log1p", unary("exp", -unary("abs", x)))
-    return x * unary("tanh", soft)
+    """x * tanh(log(1 + exp(x))). With e = exp(x) that is x * n / (n + 2) of n = e * (e + 2): one
+    function instead of three. The quotient is 1 long before n overflows, so x is cut off there."""
+    e = unary("exp", minimum_of(x, 5.0 if x.dtype is f16 else 20.0))
+    n = e * (e + 2.0)
+    return x * (n / (n + 2.0))
 
 
 def softsign(x: Expr) -> Expr:
