@@ -149,6 +149,11 @@ def log1p_tail(f: mpf) -> mpf:
     return (mp.log1p(f) - f) / f**2
 
 
+def log1p_part(e: mpf) -> mpf:
+    """log(1 + e) / e."""
+    return mp.log1p(e) / e
+
+
 def atanh_tail(s: mpf) -> mpf:
     """(2 atanh(s) - 2 s) / s^3: with s = f / (2 + f), log(1 + f) = 2 atanh(s)."""
     return (2 * mp.atanh(s) - 2 * s) / s**3
@@ -287,6 +292,7 @@ FITS = (
     exp2_fit("EXP2_MEDIUM", 6, 53),
     log_fit("LOG_F32", 8, 24),
     log_fit("LOG_MEDIUM", 13, 53),
+    Fit("LOG1P_OF_EXP_F32", log1p_part, lambda e: 1 / log1p_part(e), ZERO, ONE, 10, 24),
     Fit("LOG_F64", atanh_tail, lambda s: s**2, ZERO, S_MAX, 7, 53, True),
     odd_fit("SIN_F32", mp.sin, QUARTER_PI, 3, 24),
     odd_fit("SIN_F64", mp.sin, QUARTER_PI, 6, 53),

@@ -144,6 +144,18 @@ def test_one_plus(name: str, two: float, zero: float, lanes: int, features: str 
 
 @pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])
 @pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_log1p_of_exp(lanes: int, features: str | None) -> None:
+    """Within 3 ulp, as the two by themselves; also where exp overflows or is subnormal."""
+    x = f32_points("exp")
+    got = runner("log1p_of_exp", f32, lanes, features)(x)
+    with np.errstate(all="ignore"):
+        exp = np.exp(x.astype(np.float64)).astype(np.float32)
+        want = np.where(np.isinf(exp), exp, np.logaddexp(0.0, x.astype(np.float64)))
+    check(got, want, (x,), 3.0)
+
+
+@pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])
+@pytest.mark.parametrize("lanes", [1, 8, 16])
 def test_erf_to_round(lanes: int, features: str | None) -> None:
     """Within 2^-14, and as good as bf16 where it is small; 1 and -1 from somewhere on."""
     x = f32_points("erf")

@@ -99,6 +99,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return call_math(e, "exp_of_difference", emit(e, a))
         case Unary("erf", a) if x.dtype is f32 and e.to_bf16:
             return call_math(e, "erf_to_round", emit(e, a))
+        case Unary("log1p", Unary("exp", a)) if x.dtype is f32 and _may_fuse(e, f32):
+            return call_math(e, "log1p_of_exp", emit(e, a))
         case Unary(op, a):
             return _unary(e, op, emit(e, a))
         case Binary("add", Unary("erf", a), b) | Binary("add", b, Unary("erf", a)) if (

@@ -105,6 +105,18 @@ LOG_MEDIUM: Final = (  # worst weighted error 2^-38.4
     float.fromhex("0x1.77c923010f7f5p-4"),
     float.fromhex("-0x1.8c9448c962a31p-5"),
 )
+LOG1P_OF_EXP_F32: Final = (  # worst weighted error 2^-27.5
+    float.fromhex("0x1.0000000000000p+0"),
+    float.fromhex("-0x1.ffffd20000000p-2"),
+    float.fromhex("0x1.554dd00000000p-2"),
+    float.fromhex("-0x1.ff23e60000000p-3"),
+    float.fromhex("0x1.934b520000000p-3"),
+    float.fromhex("-0x1.3a434e0000000p-3"),
+    float.fromhex("0x1.b4ada60000000p-4"),
+    float.fromhex("-0x1.d6af6a0000000p-5"),
+    float.fromhex("0x1.49162c0000000p-6"),
+    float.fromhex("-0x1.af461e0000000p-9"),
+)
 LOG_F64: Final = (  # worst weighted error 2^-58.5
     float.fromhex("0x1.5555555555592p-1"),
     float.fromhex("0x1.999999997feebp-2"),

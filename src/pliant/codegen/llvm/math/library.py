@@ -69,6 +69,7 @@ _LESS_EXACT: Final[dict[str, Unary]] = {
     "exp_of_difference": exp.exp_of_difference,  # as accurate as a difference, which was rounded
     "one_plus_erf": erf.one_plus_erf,  # as accurate as the sum, which is rounded
     "one_plus_tanh": hyperbolic.one_plus_tanh,  # likewise
+    "log1p_of_exp": log.log1p_of_exp,  # two functions in one
     "erf_to_round": erf.erf_to_round,  # as accurate as bf16, which its result becomes
 }
 
@@ -81,7 +82,7 @@ def math_function(
     processors with these features. The bits of its results do not depend on them, but the last
     ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
     was rounded by a subtraction, `one_plus_erf` is 1 + erf, `one_plus_tanh` 1 + tanh,
-    `erf_to_round` erf for what becomes bf16."""
+    `log1p_of_exp` log1p of exp, `erf_to_round` erf for what becomes bf16."""
     unary = (_UNARY | _LESS_EXACT).get(name)
     definition: Callable[..., Value] | None = unary or (_BINARY | _EXACT).get(name)
     if definition is None:

@@ -14,10 +14,13 @@ from typing import Final
 
 from pliant.base.dtypes import DType, f32, f64
 from pliant.codegen.llvm.math import coefficients as table
+from pliant.codegen.llvm.math import exp
 from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
+LOG_OF_MAX: Final = 88.72284
+"""exp of no larger f32 is finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,16 @@ def log2(b: Builder, x: Value) -> Value:
 
 def log10(b: Builder, x: Value) -> Value:
     return logarithm(x, TEN[b.dtype])
+
+
+def log1p_of_exp(b: Builder, x: Value) -> Value:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + e) with e = exp(-|x|) <= 1 (f32), whose logarithm is
+    e P(e) without any reduction; infinite where exp(x) is."""
+    if b.dtype is not f32:
+        return log1p(b, exp.exp(b, x))
+    e = exp.exp_of_negative(-x.abs())
+    y = e.mad(polynomial(e, table.LOG1P_OF_EXP_F32), x.at_least(0.0))
+    return (x > LOG_OF_MAX).select(INFINITY, y)
 
 
 def log1p(b: Builder, x: Value) -> Value:
