@@ -19,7 +19,7 @@ from pliant.codegen.llvm.math.builder import Builder, Value, polynomial
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
-LOG_OF_MAX: Final = 88.72284
+LOG_OF_MAX: Final = float.fromhex("0x1.62e42ep+6")
 """exp of no larger f32 is finite."""
 
 
