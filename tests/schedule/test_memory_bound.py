@@ -167,6 +167,7 @@ def test_rows_that_are_kept() -> None:
         (nn.Softmax(-1), 112, False),
         (nn.Softmax(-1), 16, False),
         (nn.LogSoftmax(-1), 1088, False),
+        (nn.LogSoftmax(-1), 112, False),
         (nn.LogSoftmax(-1), 16, False),
         (nn.RMSNorm(1088, elementwise_affine=False), 1088, True),
         (nn.LayerNorm(2048, elementwise_affine=False), 2048, True),

@@ -145,14 +145,12 @@ def _exp_to_round(x: Value) -> Value:
 def exp2_of_rounded(x: Value) -> Value:
     """2^x (f32) where x was rounded, for -126 < x <= 0 or NaN."""
     b = x.builder
-    magic = (
-        b.format.rounding / len(TABLE_OF_32) if b.has_tables else b.format.rounding + b.format.bias
-    )
+    rounding = b.format.rounding
+    magic = rounding / len(TABLE_OF_32) if b.has_tables else rounding + b.format.bias
     t = x + magic
     n = t - magic
-    if b.has_tables:
-        return _by_table_of_32(t, n, x - n)
-    return exp2_polynomial(x - n) * power_of_two(t)
+    r = x - n
+    return _by_table_of_32(t, n, r) if b.has_tables else exp2_polynomial(r) * power_of_two(t)
 
 
 def _by_table_of_32(t: Value, n: Value, r: Value) -> Value:
