@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
+from typing import Final
 
 from pliant.base.dtypes import i64
 from pliant.ir.expr import Axis, Expr, Index, Load, Reduce, Select, Var, loads_of
@@ -69,6 +70,8 @@ class Access:
         at = self.indices[dim]
         return at.int_ if isinstance(at, Index) else None
 
+
+PATHS: Final = 8  # ways to an expression, by choices, that are told apart
 
 Invoked = Callable[[Invoke], Stmt | frozenset[int] | None]
 
@@ -240,14 +243,21 @@ class _Walk:
                 yield self.access(a.buffer, None, True, c)
 
     def expr(self, e: Expr, c: _Context) -> Iterator[Access]:
-        """Loads in an expression; the condition of a lazy choice holds in its branch."""
+        """Loads in an expression; the condition of a lazy choice holds in its branch, and is kept
+        where it says something of places. What many choices lead to counts as read under none of
+        their conditions: nested choices between values that are made of the same would be as many
+        paths as there are combinations."""
         stack: list[tuple[Node, _Context]] = [(e, c)]
-        seen: set[tuple[Node, _Context]] = set()
+        seen: dict[Node, set[_Context]] = {}
+        anyhow = replace(c, sure=False)
         while stack:
             node, here = stack.pop()
-            if (node, here) in seen:
+            before = seen.setdefault(node, set())
+            if here in before or (anyhow in before and not here.sure):
                 continue
-            seen.add((node, here))
+            if len(before) >= PATHS and not here.sure and here.loops == c.loops:
+                here = anyhow
+            before.add(here)
             match node:
                 case Load():
                     source, at = node.source, node.indices
@@ -258,7 +268,8 @@ class _Walk:
                     stack += [(i, here) for i in node.indices]
                     continue
                 case Select():
-                    inside = replace(here, where=(*here.where, *conjuncts(node.cond)), sure=False)
+                    places = (x for x in conjuncts(node.cond) if _is_of_places(x))
+                    inside = replace(here, where=(*here.where, *places), sure=False)
                     other = replace(here, sure=False)
                     stack += [(node.cond, here), (node.a, inside), (node.b, other)]
                     continue
@@ -281,6 +292,12 @@ class _Walk:
 
 
 _NOTHING = Seq(())
+
+
+@lru_cache(4096)
+def _is_of_places(cond: Expr) -> bool:
+    """Whether no data has a part in it."""
+    return not any(isinstance(n, Load | Var) for n in walk(cond))
 
 
 @lru_cache(4096)

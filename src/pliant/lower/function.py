@@ -36,6 +36,7 @@ from pliant.lower.narrow_values import narrow_values
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.quotients import multiply_by_reciprocals
+from pliant.lower.read_pieces import read_pieces
 from pliant.lower.same_order import order_as_read
 from pliant.lower.sampled import turn_sampled
 from pliant.lower.scale_after import scale_after
@@ -102,6 +103,7 @@ def lower_function(
     wishes = split_axes(s, columns, factors)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    read_pieces(s)
     split_digits(s)
     if numerics != "strict":
         multiply_by_reciprocals(s)

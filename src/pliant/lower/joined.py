@@ -14,12 +14,12 @@ instead of what reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pliant.base.spans import Span
-from pliant.ir.expr import Binary, Expr, Index, Load, Select, substitute
+from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute
@@ -29,6 +29,7 @@ from pliant.lower.contraction import contraction
 from pliant.lower.gaps import compact_values
 from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import product
+from pliant.lower.pieces import Piece, pieces_of
 from pliant.lower.stages import Stage, Stages, readers_of
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
@@ -46,26 +47,13 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """What a concatenation has from `begin` to `end`: an expression of its axes."""
-
-    begin: Int
-    end: Int
-    value: Expr
-
-    @property
-    def extent(self) -> Int:
-        return self.end - self.begin
-
-
-@dataclass(frozen=True)
 class _Concatenation:
     """A stage that puts pieces one after another along an axis, its dimensions in this order."""
 
     name: str
     tensor: Compute
     axis: int
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[Piece, ...]
     order: Order
 
     @property
@@ -89,12 +77,12 @@ class _Concatenation:
         outer = self.order[: len(self.order) - self.dims]
         return any(self.tensor.shape[d] is not as_int(1) for d in outer)
 
-    def places(self, piece: _Piece) -> tuple[Int, ...]:
+    def places(self, piece: Piece) -> tuple[Int, ...]:
         """Where an element lies in a value that is the piece."""
         axes = enumerate(self.tensor.axes)
         return tuple([var(a.var) - piece.begin * (d == self.axis) for d, a in axes])
 
-    def shape(self, piece: _Piece) -> tuple[Int, ...]:
+    def shape(self, piece: Piece) -> tuple[Int, ...]:
         return tuple(
             [piece.extent if d == self.axis else n for d, n in enumerate(self.tensor.shape)]
         )
@@ -223,7 +211,7 @@ class _Joining:
         self.s.stages[c.name] = replace(stage, tensor=c.tensor.replace(body=body))
         self.silent.add(c.name)
 
-    def _copied(self, c: _Concatenation, piece: _Piece, spans: tuple[Span, ...]) -> str:
+    def _copied(self, c: _Concatenation, piece: Piece, spans: tuple[Span, ...]) -> str:
         """A new stage that makes the piece."""
         name = self.s.fresh(f"{c.name}.part")
         axes = c.tensor.axes
@@ -240,7 +228,7 @@ class _Joining:
         self.orders[name] = c.order
         return name
 
-    def _value(self, c: _Concatenation, piece: _Piece) -> str:
+    def _value(self, c: _Concatenation, piece: Piece) -> str:
         """The intermediate value that the piece is all of; or nothing."""
         load = piece.value
         if not isinstance(load, Load):
@@ -261,25 +249,7 @@ def _concatenation(
     stage: Stage, orders: Mapping[str, Order], facts: Facts
 ) -> _Concatenation | None:
     """The stage as one; None if it does something else."""
-    tensor = stage.tensor
-    if not isinstance(tensor, Compute):
+    found = pieces_of(stage.tensor, facts)
+    if found is None:
         return None
-    match tensor.body:
-        case Select(Binary("lt", Index(int_=along), Index())):
-            axes = [d for d, a in enumerate(tensor.axes) if along is var(a.var)]
-        case _:
-            return None
-    for axis in axes:
-        pieces = tuple(_from(tensor.body, along, as_int(0), tensor.shape[axis]))
-        if all(facts.nonneg(p.extent) for p in pieces):
-            return _Concatenation(stage.name, tensor, axis, pieces, orders[stage.name])
-    return None
-
-
-def _from(value: Expr, along: Int, begin: Int, end: Int) -> Iterator[_Piece]:
-    match value:
-        case Select(Binary("lt", Index(int_=i), Index(int_=middle)), a, b) if i is along:
-            yield from _from(a, along, begin, middle)
-            yield from _from(b, along, middle, end)
-        case _:
-            yield _Piece(begin, end, value)
+    return _Concatenation(stage.name, found.tensor, found.axis, found.pieces, orders[stage.name])

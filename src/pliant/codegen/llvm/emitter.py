@@ -73,8 +73,12 @@ class Options:
 
 @dataclass
 class _Scope:
+    """`memo` has values of expressions; a scope of an expression's part has those around it, too,
+    as nothing is written meanwhile."""
+
     values: dict[Any, str] = field(default_factory=dict)
     memo: dict[Expr, Val] = field(default_factory=dict)
+    of_part: bool = False
 
 
 # A buffer, how far ahead it is asked for, or what is, into which level of the caches, and for which
@@ -106,6 +110,7 @@ class Emitter:
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
         self.offsets: dict[tuple[Buffer | Flat, tuple[Expr, ...]], Int] = {}  # of accesses
+        self.certain: dict[Expr, frozenset[Expr]] = {}  # what is computed wherever another is
         self._resolved: dict[tuple[Any, ...], Int] = {}  # (an Int, the values of its variables)
         self._vars: dict[str, Val] = {}
         self._places: dict[str, tuple[Buffer, Place]] = {}
@@ -162,6 +167,14 @@ class Emitter:
     def memo(self) -> dict[Expr, Val]:
         return self._scopes[-1].memo
 
+    def known(self, x: Expr) -> Val | None:
+        """The value of an expression, where it was computed already."""
+        for scope in reversed(self._scopes):
+            found = scope.memo.get(x)
+            if found is not None or not scope.of_part:
+                return found
+        return None
+
     def cached(self, key: Any) -> str | None:
         for scope in reversed(self._scopes):
             if key in scope.values:
@@ -172,9 +185,10 @@ class Emitter:
         self._scopes[-1].values[key] = value
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Code that does not dominate what follows: forget its values at the end."""
-        self._scopes.append(_Scope())
+    def scope(self, *, of_part: bool = False) -> Iterator[None]:
+        """Code that does not dominate what follows: forget its values at the end. `of_part`: it is
+        a part of an expression."""
+        self._scopes.append(_Scope(of_part=of_part))
         try:
             yield
         finally:
@@ -190,7 +204,9 @@ class Emitter:
         self._scopes, self.loops = around, loops
 
     @contextmanager
-    def masked(self, condition: str, *, negate: bool = False) -> Iterator[None]:
+    def masked(
+        self, condition: str, *, negate: bool = False, of_part: bool = False
+    ) -> Iterator[None]:
         """Only lanes where `condition` holds (or, negated, does not) are active."""
         flag = value_type(boolean, self.lanes)
         if negate:
@@ -199,7 +215,7 @@ class Emitter:
         if self.mask is not None:
             condition = self.text.assign(f"and {flag} {self.mask}, {condition}")
         self.mask, self.mask_is_nonempty = condition, False
-        with self.scope():
+        with self.scope(of_part=of_part):
             yield
         self.mask, self.mask_is_nonempty = before
 

@@ -16,6 +16,7 @@ from pliant.codegen.llvm import ints, memory, narrow, pairs
 from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
+from pliant.ir.choices import one_choice, shared
 from pliant.ir.expr import (
     Axis,
     Binary,
@@ -64,7 +65,7 @@ _LLVM_UNARY: Final = {
 
 def emit(e: Emitter, x: Expr) -> Val:
     """The value of `x` here; computed once per statement and mask."""
-    found = e.memo.get(x)
+    found = e.known(x)
     if found is None:
         found = _emit(e, x)
         e.memo[x] = found
@@ -123,8 +124,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
                 if is_number(b, e.numbers):
                     return _extreme_number(e, op, va, vb)
             return binary(e, op, va, vb)
-        case Select(cond, a, b):
-            return _select(e, cond, a, b)
+        case Select():
+            return _select(e, x)
         case Cast(to, a):
             return cast(e, emit(e, a), to)
         case Bitcast(to, a):
@@ -555,21 +556,27 @@ def _cast_float(e: Emitter, v: Val, to: DType) -> Val:
     return Val(e.text.assign(f"{how} {v.type} {v.text} to {out}"), to, v.lanes)
 
 
-def _select(e: Emitter, cond: Expr, a: Expr, b: Expr) -> Val:
-    known = _known(e, cond)
+def _select(e: Emitter, choice: Select) -> Val:
+    known = _known(e, choice.cond)
     if known is not None:
-        return emit(e, a if known else b)
+        return emit(e, choice.a if known else choice.b)
+    one = one_choice(choice)
+    if one is not choice and not e.has_effects(one.cond):
+        return emit(e, one)
+    cond, a, b = choice.cond, choice.a, choice.b
     c = emit(e, cond)
     if c.lanes == 1 and (chosen := memory.load_or(e, c, a, b)) is not None:
         return chosen
     if not e.has_effects(a) and not e.has_effects(b):
         va, vb = emit(e, a), emit(e, b)
-    elif c.lanes == 1:
-        return _branch(e, c, a, b)
     else:
-        with e.masked(c.text):
+        for x in shared(a, b, e.certain):
+            emit(e, x)
+        if c.lanes == 1:
+            return _branch(e, c, a, b)
+        with e.masked(c.text, of_part=True):
             va = emit(e, a)
-        with e.masked(c.text, negate=True):
+        with e.masked(c.text, negate=True, of_part=True):
             vb = emit(e, b)
     lanes = max(c.lanes, va.lanes, vb.lanes)
     if lanes > 1:
@@ -596,7 +603,7 @@ def _branch(e: Emitter, c: Val, a: Expr, b: Expr) -> Val:
     arms: list[tuple[str, str]] = []
     for label, x in ((then, a), (other, b)):
         t.start(label)
-        with e.scope():
+        with e.scope(of_part=True):
             v = emit(e, x)
             if varies:
                 v = widen(e, v)

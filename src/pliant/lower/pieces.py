@@ -1,0 +1,81 @@
+"""Concatenations among the stages: what lies where along an axis.
+
+t[i, j] = select(j < 3, x[i, j], y[i, j - 3])     pieces  [0, 3) of x,  [3, n) of y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pliant.ir.expr import Binary, Expr, Index, Select, as_expr
+from pliant.ir.tensor import Compute, Tensor, select
+from pliant.sym.expr import Int, as_int, var
+from pliant.sym.facts import Facts
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a concatenation has from `begin` to `end`: an expression of its axes."""
+
+    begin: Int
+    end: Int
+    value: Expr
+
+    @property
+    def extent(self) -> Int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A tensor of pieces, one after another along an axis."""
+
+    tensor: Compute
+    axis: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def along(self) -> Int:
+        """The place along the axis."""
+        return var(self.tensor.axes[self.axis].var)
+
+    @property
+    def extent(self) -> Int:
+        return self.tensor.shape[self.axis]
+
+
+def pieces_of(tensor: Tensor, facts: Facts) -> Pieces | None:
+    """The tensor as pieces; None if it is something else."""
+    if not isinstance(tensor, Compute):
+        return None
+    match tensor.body:
+        case Select(Binary("lt", Index(int_=along), Index())):
+            axes = [d for d, a in enumerate(tensor.axes) if along is var(a.var)]
+        case _:
+            return None
+    for axis in axes:
+        pieces = tuple(_from(tensor.body, along, tensor.shape[axis]))
+        if all(facts.nonneg(p.extent) for p in pieces):
+            return Pieces(tensor, axis, pieces)
+    return None
+
+
+def _from(value: Expr, along: Int, extent: Int) -> Iterator[Piece]:
+    left = [(value, as_int(0), extent)]
+    while left:
+        value, begin, end = left.pop()
+        match value:
+            case Select(Binary("lt", Index(int_=i), Index(int_=middle)), a, b) if i is along:
+                left += [(b, middle, end), (a, begin, middle)]
+            case _:
+                yield Piece(begin, end, value)
+
+
+def chosen(along: Int, pieces: Sequence[Piece]) -> Expr:
+    """The value at a place of one or more pieces, found by halves."""
+    if len(pieces) == 1:
+        return pieces[0].value
+    middle = len(pieces) // 2
+    before = as_expr(along) < as_expr(pieces[middle].begin)
+    return select(before, chosen(along, pieces[:middle]), chosen(along, pieces[middle:]))
