@@ -35,6 +35,7 @@ from pliant.lower.constant_sizes import columns_of, extents_to_keep
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
+from pliant.lower.sliced import Place, Slice, by_slices
 from pliant.sym.atoms import Atom, VarAtom
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
@@ -96,7 +97,8 @@ class Variant:
 @dataclass(frozen=True)
 class Launch:
     """A kernel in a function: what to pass for its parameters. `spec` serves every call; of the
-    `variants` the first whose guard holds is taken instead."""
+    `variants` the first whose guard holds is taken instead. `places` says for each input with which
+    of its elements it begins: the first, where it says nothing."""
 
     spec: Spec
     inputs: tuple[str, ...]
@@ -104,6 +106,7 @@ class Launch:
     sizes: tuple[Int, ...]
     stages: tuple[str, ...]
     variants: tuple[Variant, ...] = ()
+    places: tuple[Place, ...] = ()
 
 
 def outline(
@@ -126,6 +129,7 @@ def outline(
     stay are in `lower.constant_sizes`. Of patches also quotients of symbols stay such: a kernel
     knows how many there are in an image.
     """
+    group, plans, slices = by_slices(group, plans, facts, orders, gaps)
     members = {m.name: f"t{k}" for k, m in enumerate(group.members)}
     externals: dict[str, Input] = {}
     for m in group.members:
@@ -148,6 +152,8 @@ def outline(
             sizes.note_product(*parts)
     extents = [x for m in group.members for x in _extents(m.tensor)]
     extents += [x for n, source in externals.items() if n not in packed for x in source.dims]
+    wholes = {n: x.whole.dims for n, x in slices.items() if n in externals}
+    extents += [x for dims in wholes.values() for x in dims]
     for x in extents:
         sizes.note_extent(x)
     for name in (*externals, *members):
@@ -172,7 +178,10 @@ def outline(
     free = {
         n: Gap(g.dims, sizes.rename(as_int(g.elements))) for n, g in gaps.items() if n in renamed
     }
-    strides = tuple((i.label, strides_in(n, i.dims, orders, free)) for n, i in renamed.items())
+    lie = {n: tuple(map(sizes.rename, dims)) for n, dims in wholes.items()}
+    strides = tuple(
+        (i.label, strides_in(n, lie.get(n, i.dims), orders, free)) for n, i in renamed.items()
+    )
     rows = group.kind == "row"
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
@@ -182,9 +191,11 @@ def outline(
         rows and _is_large(group), rows and _are_long(group), rows and _fills_lines(group),
         flushes and _makes_bf16(group),
     )  # fmt: skip
+    given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
     return Launch(
-        spec, tuple(externals), group.outputs, tuple(sizes.values()),
+        spec, tuple([x.whole.name for x in given]), group.outputs, tuple(sizes.values()),
         tuple(m.name for m in group.members), _variants(spec, group, plans),
+        tuple([x.place for x in given]),
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ from pliant.lower.canonical import Launch, Spec
 from pliant.lower.guards import guards
 from pliant.lower.memory import MemoryPlan
 from pliant.lower.pack import product
+from pliant.lower.sliced import Place
 from pliant.sym.atoms import MaxAtom
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
@@ -102,7 +103,9 @@ class _Host:
         return Function(self.graph.name, (*self.params, *self.shapes), (), body, (HOST_NOTE,))
 
     def _call(self, launch: Launch) -> Stmt:
-        refs = (self._ref(n) for n in (*launch.inputs, *launch.outputs))
+        places = launch.places or ((),) * len(launch.inputs)
+        read = (self._ref(n, at) for n, at in zip(launch.inputs, places, strict=True))
+        refs = (*read, *(self._ref(n) for n in launch.outputs))
         args: tuple[Node, ...] = (*refs, *map(Index, launch.sizes))
         call: Stmt = Invoke(self.symbols[launch.spec], args)
         for v in reversed(launch.variants):
@@ -110,11 +113,15 @@ class _Host:
             call = If(holds, Invoke(self.symbols[v.spec], args), call)
         return call
 
-    def _ref(self, name: str) -> BufferRef:
+    def _ref(self, name: str, place: Place = ()) -> BufferRef:
+        """A value from an element on, of one that lies in order; from the first by itself."""
         if name in self.memory.offsets:
-            return BufferRef(self.arena, (Index(self.memory.offsets[name]),))
+            value = self.types[name]
+            steps = zip(place, compact_strides(value.dims), strict=False)
+            behind = sum((k * step for k, step in steps), as_int(0)) * value.dtype.bytes
+            return BufferRef(self.arena, (Index(self.memory.offsets[name] + behind),))
         b = self.buffers[name]
-        return BufferRef(b, tuple(Index(as_int(0)) for _ in b.shape))
+        return BufferRef(b, tuple(Index(as_int(k)) for k in place or (0,) * len(b.shape)))
 
     # -- sizes and checks ------------------------------------------------------------------------
 
