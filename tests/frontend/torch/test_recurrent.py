@@ -108,3 +108,48 @@ def test_torch_is_as_it_was() -> None:
     kept = [getattr(torch._VF, k) for k in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
     pliant.compile(_module("rnn"), (tensor(2, 6, 5),))
     assert [getattr(torch._VF, k) for k in ("lstm", "gru", "rnn_tanh", "rnn_relu")] == kept
+
+
+CELLS: dict[str, nn.RNNCellBase] = {
+    "lstm": nn.LSTMCell(5, 6),
+    "lstm, no bias": nn.LSTMCell(5, 6, bias=False),
+    "gru": nn.GRUCell(5, 6),
+    "gru, no bias": nn.GRUCell(5, 6, bias=False),
+    "rnn": nn.RNNCell(5, 6),
+    "rnn, relu": nn.RNNCell(5, 6, nonlinearity="relu", bias=False),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(name: str) -> None:
+    cell = CELLS[name].eval()
+    pair = isinstance(cell, nn.LSTMCell)
+
+    def make(b: int) -> tuple[Any, ...]:
+        h, c = tensor(b, 6, seed=b), tensor(b, 6, seed=b + 1)
+        return tensor(b, 5, seed=b + 2), (h, c) if pair else h
+
+    state: Any = ({0: "b"}, {0: "b"}) if pair else {0: "b"}
+    f = pliant.compile(cell, make(3), dynamic_shapes=({0: "b"}, state))
+    for b in (3, 1, 0, 17):
+        args = make(b)
+        with torch.no_grad():
+            assert_same(f(*args), cell(*args), tolerance=1e-5)
+    alone = pliant.compile(cell, (tensor(5),))
+    with torch.no_grad():
+        assert_same(alone(tensor(5)), cell(tensor(5)), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_cells_of_other_types(dtype: torch.dtype) -> None:
+    """Of 16 bits, as exact as the result can say."""
+    torch.manual_seed(0)
+    cell = nn.GRUCell(5, 6).to(dtype).eval()
+    x, h = tensor(4, 5, dtype=dtype), tensor(4, 6, dtype=dtype)
+    y = pliant.compile(cell, (x, h))(x, h)
+    assert y.dtype is dtype
+    with torch.no_grad():
+        expected = cell.double()(x.double(), h.double())
+    torch.testing.assert_close(
+        y.double(), expected, atol=1e-2 if dtype.itemsize == 2 else 1e-12, rtol=0
+    )

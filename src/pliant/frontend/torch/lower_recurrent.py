@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN: of each layer the input's product for all steps, then the recurrences."""
+"""LSTM, GRU and RNN: of each layer the input's product for all steps, then the recurrences. Cells,
+which are one step."""
 
 from __future__ import annotations
 
@@ -93,6 +94,72 @@ def _add_to_first(ctx: Context, given: Value, more: Value, *, reverse: bool) -> 
     )
 
 
+# ---- one step
+
+
+def lstm_cell(
+    ctx: Context, x: Value, hx: Sequence[Value], w: Value, r: Value, b: Value | None = None,
+    d: Value | None = None,
+) -> Any:  # fmt: skip
+    h, c = hx
+    given, inner, c = _gates(ctx, x, h, w, r, b, d, c)
+    i, f, g, o = _parts(ctx, ctx.call("add", given, inner), 4)
+    i, f, o = (ctx.call("sigmoid", v) for v in (i, f, o))
+    kept = ctx.call("mul", f, c)
+    c = ctx.call("add", kept, ctx.call("mul", i, ctx.call("tanh", g)))
+    h = ctx.call("mul", o, ctx.call("tanh", c))
+    return ctx.cast(h, x.dtype), ctx.cast(c, x.dtype)
+
+
+def gru_cell(
+    ctx: Context, x: Value, hx: Value, w: Value, r: Value, b: Value | None = None,
+    d: Value | None = None,
+) -> Any:  # fmt: skip
+    given, inner, h = _gates(ctx, x, hx, w, r, b, d, hx)
+    given, inner = _parts(ctx, given, 3), _parts(ctx, inner, 3)
+    reset, update = (
+        ctx.call("sigmoid", ctx.call("add", *pair))
+        for pair in zip(given[:2], inner[:2], strict=True)
+    )
+    new = ctx.call("tanh", ctx.call("add", given[2], ctx.call("mul", reset, inner[2])))
+    h = ctx.call("add", new, ctx.call("mul", update, ctx.call("sub", h, new)))
+    return ctx.cast(h, x.dtype)
+
+
+def _rnn_cell(activation: str) -> Lowering:
+    def lower(
+        ctx: Context, x: Value, hx: Value, w: Value, r: Value, b: Value | None = None,
+        d: Value | None = None,
+    ) -> Any:  # fmt: skip
+        given, inner, _ = _gates(ctx, x, hx, w, r, b, d, hx)
+        return ctx.cast(ctx.call(activation, ctx.call("add", given, inner)), x.dtype)
+
+    return lower
+
+
+def _gates(
+    ctx: Context, x: Value, h: Value, w: Value, r: Value, b: Value | None, d: Value | None,
+    state: Value,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """What the input and what the state give to all gates, and a state to go on with."""
+    wide = x.dtype if x.dtype.bits >= f32.bits else f32
+
+    def product(v: Value, weight: Value, bias: Value | None) -> Any:
+        bias = None if bias is None else ctx.cast(bias, wide)
+        return ctx.call("linear", ctx.cast(v, wide), ctx.cast(weight, wide), bias)
+
+    return product(x, w, b), product(h, r, d), ctx.cast(state, wide)
+
+
+def _parts(ctx: Context, gates: Value, count: int) -> Sequence[Any]:
+    axis = len(gates.shape) - 1
+    return ctx.call("split", gates, sizes=(gates.shape[axis] // count,) * count, axis=axis)  # type: ignore[no-any-return]
+
+
 RECURRENT: Final[Table] = {
-    name: _lowering(kind) for kind in KINDS for name in (f"aten.{kind}.input", operator_name(kind))
+    **{n: _lowering(kind) for kind in KINDS for n in (f"aten.{kind}.input", operator_name(kind))},
+    "aten.lstm_cell.default": lstm_cell,
+    "aten.gru_cell.default": gru_cell,
+    "aten.rnn_tanh_cell.default": _rnn_cell("tanh"),
+    "aten.rnn_relu_cell.default": _rnn_cell("relu"),
 }
