@@ -17,8 +17,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
-_TABLE: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+# As a WeakValueDictionary, which takes a call of Python's for each look.
+_Entry = weakref.KeyedRef[tuple[Any, ...], Any]
+_TABLE: dict[tuple[Any, ...], _Entry] = {}
 _MAKING = threading.Lock()
+
+
+def _gone(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _TABLE) -> None:
+    """The node is gone: so is its entry, if no equal node has taken that. The table is an argument
+    as names of this module may be gone, too, when the process ends."""
+    if table.get(entry.key) is entry:
+        del table[entry.key]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -54,17 +63,19 @@ class NodeMeta(type):
         if kwargs or len(args) != len(fields):
             args = cls._bind(args, kwargs)
         key = (cls, *args) if cls._key is None else (cls, *args, cls._key(args))
-        found = _TABLE.get(key)
+        entry = _TABLE.get(key)
+        found = None if entry is None else entry()
         if found is None:
             found = object.__new__(cls)  # type: ignore[arg-type]
             for field, value in zip(fields, args, strict=True):
                 object.__setattr__(found, field, value)
             found.__post_init__()
             with _MAKING:  # threads that race agree on one
-                first = _TABLE.get(key)
+                entry = _TABLE.get(key)
+                first = None if entry is None else entry()
                 if first is not None:
                     return first
-                _TABLE[key] = found
+                _TABLE[key] = weakref.KeyedRef(found, _gone, key)
         return found
 
     def _bind(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
