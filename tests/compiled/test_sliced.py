@@ -81,9 +81,16 @@ def test_steps_share_their_kernels() -> None:
     assert _kernels(_steps, 3, 12, 24) == _kernels(_steps, 3, 6, 24)
 
 
-def test_places_that_a_kernel_reads_are_few() -> None:
-    def run(x: Tensor) -> Any:
-        return sum(x[:, t] * (t + 1.5) for t in range(9))
+def test_several_places_are_one_argument() -> None:
+    """Chunks of steps are alike, too: those before them differ only in where they begin."""
 
-    x = tensor(3, 9, 19)
-    assert_same(pliant.compile(Apply(run), (x,))(x), run(x), tolerance=1e-5)
+    def run(steps: int) -> Callable[[Tensor], Any]:
+        def chunks(x: Tensor) -> Any:
+            return [x[:, t] * x[:, t + 1] - x[:, t + 3] for t in range(0, 4 * steps, 4)]
+
+        return chunks
+
+    assert _kernels(run(6), 3, 24, 19) == _kernels(run(2), 3, 24, 19)
+    x = tensor(3, 24, 19)
+    f = pliant.compile(Apply(run(6)), (x,))
+    assert_same(f(x), run(6)(x), tolerance=1e-5)

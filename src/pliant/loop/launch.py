@@ -153,7 +153,7 @@ class Checks:
             stores = [_run(a, inner) for a in mine if a.write]
             if any(a.indices is None for a in mine):
                 continue
-            for r in (a for a in mine if not a.write and not a.where):
+            for r in (a for a in mine if not a.write and a.sure):
                 if not stores:
                     raise self.refuse(f"nothing writes {b.name}, which is read{_at(r)}")
                 have = touched_box(stores, known, self.facts)

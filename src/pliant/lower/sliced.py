@@ -1,4 +1,4 @@
-"""What a kernel reads at one place of a dimension, it is given from there on.
+"""What a kernel reads at known places of a dimension, it is given from the first of these on.
 
     t[i, j] = tanh(h[i, j] + x[i, 5, j])    ->    a kernel of x' [n, 1, m], called with &x[0, 5, 0]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from pliant.ir.expr import Index, Load, loads_of
 from pliant.ir.node import Node, transform
@@ -20,8 +20,6 @@ from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import Plan
 from pliant.sym.expr import as_int
 from pliant.sym.facts import Facts
-
-MOST: Final = 4  # places of a value that a kernel is given: each takes an argument
 
 Place = tuple[int, ...]
 
@@ -43,59 +41,42 @@ def by_slices(
 ) -> tuple[Group, dict[str, Plan], dict[str, Slice]]:
     """The group with its plans, reading slices, and what these are, by the names they have now.
 
-    Values of which every dimension is known to lie in order: inputs, and most of what models stack.
+    Of values whose dimensions lie in order: inputs, and most of what models stack.
     """
-    tensors = [m.tensor for m in group.members]
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
-    if not all(isinstance(t, Compute) for t in tensors):
+    bodies = [m.tensor.body for m in group.members if isinstance(m.tensor, Compute)]
+    if len(bodies) < len(group.members):
         return group, own, {}
     inside = group.names() | {p.packed for p in own.values()} | gaps.keys()
-    found = _places(tensors, facts, inside, orders)
-    if not found:
-        return group, own, {}
+    by_source: dict[Input, list[Load]] = {}
+    for load in (x for body in bodies for x in loads_of(body)):
+        if isinstance(load.source, Input) and load.source.name not in inside:
+            by_source.setdefault(load.source, []).append(load)
     slices: dict[str, Slice] = {}
     moved: dict[Node, Node] = {}
-    for load, (place, fixed) in found.items():
-        whole = load.source
-        name = f"{whole.name}[{', '.join(map(str, place))}]"
-        dims = tuple([as_int(1) if d in fixed else n for d, n in enumerate(whole.dims)])
-        slices[name] = Slice(whole, place)
-        at = [Index(as_int(0)) if d in fixed else i for d, i in enumerate(load.indices)]
-        moved[load] = Load(Input(name, whole.dtype, dims), tuple(at))
+    for source, loads in by_source.items():
+        order = orders.get(source.name, ())
+        known = frozenset[int].intersection(*(_known(x, facts) for x in loads))
+        if known and list(order) == sorted(order):
+            part, place, indices = _part(source, loads, known)
+            slices[part.name] = Slice(source, place)
+            moved |= {x: Load(part, at) for x, at in zip(loads, indices, strict=True)}
+    if not slices:
+        return group, own, {}
 
     def through(x: Any) -> Any:
         return transform(x, lambda n: n, dict(moved))
 
-    members = []
-    for m in group.members:
-        assert isinstance(m.tensor, Compute)
-        members.append(replace(m, tensor=m.tensor.replace(body=through(m.tensor.body))))
+    members = [
+        replace(m, tensor=m.tensor.replace(body=through(m.tensor.body)))
+        for m in group.members
+        if isinstance(m.tensor, Compute)
+    ]
     own = {n: replace(p, a_side=through(p.a_side)) for n, p in own.items()}
     return replace(group, members=members), own, slices
 
 
-def _places(
-    tensors: Collection[Any], facts: Facts, inside: Collection[str], orders: Mapping[str, Order]
-) -> dict[Load, tuple[Place, frozenset[int]]]:
-    """Of loads from values that are read at few places only, these, and along which dimensions."""
-    by_source: dict[Input, list[Load]] = {}
-    for tensor in tensors:
-        for load in loads_of(tensor.body):
-            if isinstance(load.source, Input) and load.source.name not in inside:
-                by_source.setdefault(load.source, []).append(load)
-    found: dict[Load, tuple[Place, frozenset[int]]] = {}
-    for source, loads in by_source.items():
-        order = orders.get(source.name)
-        if order is not None and list(order) != sorted(order):
-            continue
-        fixed = frozenset[int].intersection(*(_fixed(x, facts) for x in loads))
-        places = {x: _place(x, fixed) for x in loads}
-        if fixed and len(set(places.values())) <= MOST:
-            found |= {x: (place, fixed) for x, place in places.items()}
-    return found
-
-
-def _fixed(load: Load, facts: Facts) -> frozenset[int]:
+def _known(load: Load, facts: Facts) -> frozenset[int]:
     """The dimensions along which the load is of one place, which there is."""
     return frozenset(
         d
@@ -105,8 +86,27 @@ def _fixed(load: Load, facts: Facts) -> frozenset[int]:
     )  # fmt: skip
 
 
-def _place(load: Load, fixed: Collection[int]) -> Place:
-    at: list[int] = []
-    for d, i in enumerate(load.indices):
-        at.append(i.int_.value if d in fixed and isinstance(i, Index) else 0)
-    return tuple(at)
+def _part(
+    source: Input, loads: list[Load], known: Collection[int]
+) -> tuple[Input, Place, list[tuple[Any, ...]]]:
+    """What of the source is read, where it begins, and the indices of the loads in it."""
+    places = {d: [_place(x, d) for x in loads] for d in known}
+    place = tuple([min(places[d]) if d in known else 0 for d in range(len(source.dims))])
+    dims = list(source.dims)
+    for d, at in places.items():
+        dims[d] = as_int(max(at) - min(at) + 1)
+    name = f"{source.name}[{', '.join(map(str, place))}]"
+    indices = [
+        tuple([
+            Index(as_int(_place(x, d) - place[d])) if d in known else i
+            for d, i in enumerate(x.indices)
+        ])
+        for x in loads
+    ]  # fmt: skip
+    return Input(name, source.dtype, tuple(dims)), place, indices
+
+
+def _place(load: Load, dim: int) -> int:
+    index = load.indices[dim]
+    assert isinstance(index, Index)
+    return index.int_.value
