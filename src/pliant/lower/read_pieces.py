@@ -145,17 +145,21 @@ class _Reading:
             tensor = tensor.replace(body=body)
 
     def _of_one_piece(self, facts: Facts, node: Node) -> Node:
-        if not isinstance(node, Load):
-            return node
-        whole = self._whole(node.source.name)
-        if whole is None or not all(isinstance(i, Index) for i in node.indices):
-            return node
-        at = node.indices[whole.axis]
+        while isinstance(node, Load) and (found := self._found(facts, node)) is not None:
+            node = found
+        return node
+
+    def _found(self, facts: Facts, load: Load) -> Expr | None:
+        """What a load finds, where all that it reads is of one piece."""
+        whole = self._whole(load.source.name)
+        if whole is None or not all(isinstance(i, Index) for i in load.indices):
+            return None
+        at = load.indices[whole.axis]
         assert isinstance(at, Index)
         for p in whole.pieces:
             if facts.le(p.begin, at.int_) and facts.lt(at.int_, p.end):
-                return _at(whole, p, node)
-        return node
+                return _at(whole, p, load)
+        return None
 
     def _put_together(self, stage: Stage, own: Pieces, pieces: Sequence[Piece]) -> Compute:
         """The stage's tensor of these pieces; of many, of stages for some of them each."""
