@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from pliant.base.dtypes import i64
+from pliant.ir.choices import one_choice
 from pliant.ir.expr import (
     Binary,
     Const,
@@ -57,7 +58,9 @@ def inline_copies(s: Stages) -> None:
             windows = {n: padded[n] for n in read if _slides_over(tensor, n, padded[n])}
             if windows:
                 inside = through(tensor, windows)
-                body = transform(inside.body, _one_choice)
+                body = transform(
+                    inside.body, lambda n: one_choice(n) if isinstance(n, Select) else n
+                )
                 tensor = simplify_indices(inside.replace(body=body), s.facts)
             if tensor is not stage.tensor:
                 stage = s.stages[name] = replace(stage, tensor=tensor)
@@ -180,12 +183,8 @@ def _mixes(index: Expr, own: Set[str], reduced: Set[str]) -> bool:
     return isinstance(index, Index) and bool(index.int_.names & own and index.int_.names & reduced)
 
 
-def _one_choice(node: Node) -> Node:
-    """Of two choices with the same alternative, one under both conditions."""
-    match node:
-        case Select(cond, Select(inner, a, other), b) if other is b:
-            return Select(Binary("and", cond, inner), a, b)
-    return node
+def _in_one(node: Node) -> Node:
+    return one_choice(node) if isinstance(node, Select) else node
 
 
 def _is_free(tensor: Compute) -> bool:

@@ -19,19 +19,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pliant.base.spans import Span
-from pliant.ir.expr import Expr, Index, Load, substitute
+from pliant.ir.expr import Index, Load
 from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, compute
+from pliant.ir.tensor import Compute, Input
 from pliant.loop.stmt import PAGE
 from pliant.lower.access import classify, reads_many
 from pliant.lower.contraction import contraction
 from pliant.lower.gaps import compact_values
 from pliant.lower.layout import Gap, Order
 from pliant.lower.pack import product
-from pliant.lower.pieces import Piece, pieces_of
+from pliant.lower.pieces import Piece, Pieces, pieces_of
 from pliant.lower.stages import Stage, Stages, readers_of
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
 
 FEW: Final = 4  # pieces that a kernel may as well read apart
@@ -47,13 +47,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _Concatenation:
+class _Concatenation(Pieces):
     """A stage that puts pieces one after another along an axis, its dimensions in this order."""
 
     name: str
-    tensor: Compute
-    axis: int
-    pieces: tuple[Piece, ...]
     order: Order
 
     @property
@@ -76,16 +73,6 @@ class _Concatenation:
         """Whether there are several rows, so that those of a piece are not next to one another."""
         outer = self.order[: len(self.order) - self.dims]
         return any(self.tensor.shape[d] is not as_int(1) for d in outer)
-
-    def places(self, piece: Piece) -> tuple[Int, ...]:
-        """Where an element lies in a value that is the piece."""
-        axes = enumerate(self.tensor.axes)
-        return tuple([var(a.var) - piece.begin * (d == self.axis) for d, a in axes])
-
-    def shape(self, piece: Piece) -> tuple[Int, ...]:
-        return tuple(
-            [piece.extent if d == self.axis else n for d, n in enumerate(self.tensor.shape)]
-        )
 
 
 @dataclass
@@ -214,16 +201,7 @@ class _Joining:
     def _copied(self, c: _Concatenation, piece: Piece, spans: tuple[Span, ...]) -> str:
         """A new stage that makes the piece."""
         name = self.s.fresh(f"{c.name}.part")
-        axes = c.tensor.axes
-
-        def element(*at: Int) -> Expr:
-            places = {a.var: i for a, i in zip(axes, at, strict=True)}
-            places[axes[c.axis].var] = at[c.axis] + piece.begin
-            value: Expr = substitute(piece.value, places)
-            return value
-
-        copy = compute(c.shape(piece), element)
-        self.copies.setdefault(c.name, []).append(Stage(name, copy, "copy", spans))
+        self.copies.setdefault(c.name, []).append(Stage(name, c.alone(piece), "copy", spans))
         self.s.types[name] = Input(name, c.tensor.dtype, c.shape(piece))
         self.orders[name] = c.order
         return name
@@ -252,4 +230,4 @@ def _concatenation(
     found = pieces_of(stage.tensor, facts)
     if found is None:
         return None
-    return _Concatenation(stage.name, found.tensor, found.axis, found.pieces, orders[stage.name])
+    return _Concatenation(found.tensor, found.axis, found.pieces, stage.name, orders[stage.name])

@@ -1,6 +1,8 @@
 """Concatenations among the stages: what lies where along an axis.
 
-t[i, j] = select(j < 3, x[i, j], y[i, j - 3])     pieces  [0, 3) of x,  [3, n) of y
+    t[i, j] = select(j < 3, x[i, j], y[i, j - 3])     pieces  [0, 3) of x,  [3, n) of y
+
+The conditions say where pieces begin; each value is in terms of the whole's places.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pliant.ir.expr import Binary, Expr, Index, Select, as_expr
-from pliant.ir.tensor import Compute, Tensor, select
+from pliant.ir.expr import Binary, Expr, Index, Select, as_expr, substitute
+from pliant.ir.tensor import Compute, Tensor, compute, select
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
@@ -43,6 +45,27 @@ class Pieces:
     @property
     def extent(self) -> Int:
         return self.tensor.shape[self.axis]
+
+    def places(self, piece: Piece) -> tuple[Int, ...]:
+        """Where an element lies in a value that is the piece."""
+        axes = enumerate(self.tensor.axes)
+        return tuple([var(a.var) - piece.begin * (d == self.axis) for d, a in axes])
+
+    def shape(self, piece: Piece) -> tuple[Int, ...]:
+        return tuple(
+            [piece.extent if d == self.axis else n for d, n in enumerate(self.tensor.shape)]
+        )
+
+    def alone(self, piece: Piece) -> Compute:
+        """The piece as a tensor of its own."""
+
+        def element(*at: Int) -> Expr:
+            places = {a.var: i for a, i in zip(self.tensor.axes, at, strict=True)}
+            places[self.tensor.axes[self.axis].var] = at[self.axis] + piece.begin
+            value: Expr = substitute(piece.value, places)
+            return value
+
+        return compute(self.shape(piece), element)
 
 
 def pieces_of(tensor: Tensor, facts: Facts) -> Pieces | None:

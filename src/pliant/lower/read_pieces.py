@@ -21,12 +21,12 @@ from typing import Final
 
 from pliant.ir.expr import Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import cost_of, takes_long
 from pliant.lower.inline_copies import MAX_FREE_COST, simplify_indices
 from pliant.lower.pieces import Piece, Pieces, chosen, pieces_of
 from pliant.lower.stages import Stage, Stages, remove_dead
-from pliant.sym.expr import Int, var
+from pliant.sym.expr import Int
 from pliant.sym.facts import Facts
 
 MOST: Final = 64  # pieces of a stage: a kernel reads a limited number of values
@@ -85,6 +85,15 @@ class _Reading:
             self.wholes[name] = found
         return self.wholes[name]
 
+    def _read(self, load: Load) -> tuple[Pieces, Int] | None:
+        """The concatenation that a load reads, at places that are known, and where along it."""
+        whole = self._whole(load.source.name)
+        if whole is None or not all(isinstance(i, Index) for i in load.indices):
+            return None
+        at = load.indices[whole.axis]
+        assert isinstance(at, Index)
+        return whole, at.int_
+
     def _cut(self, own: Pieces) -> tuple[Piece, ...]:
         """The pieces, with those of other concatenations for what reads them."""
         reads = Counter(p.value.source.name for p in own.pieces if isinstance(p.value, Load))
@@ -105,14 +114,12 @@ class _Reading:
     def _parts(self, piece: Piece, own: Pieces, reads: Counter[str]) -> list[Piece] | None:
         """A piece as pieces of the concatenation that it reads; None if it stays as it is."""
         load, facts = piece.value, self.s.facts
-        if not isinstance(load, Load):
+        read = self._read(load) if isinstance(load, Load) else None
+        if read is None:
             return None
-        whole = self._whole(load.source.name)
-        if whole is None or not all(isinstance(i, Index) for i in load.indices):
-            return None
-        at = load.indices[whole.axis]
-        assert isinstance(at, Index)
-        distance = at.int_ - own.along
+        assert isinstance(load, Load)
+        whole, at = read
+        distance = at - own.along
         if distance.names & {a.var for a in own.tensor.axes}:
             return None
         begin, end = piece.begin + distance, piece.end + distance
@@ -151,13 +158,12 @@ class _Reading:
 
     def _found(self, facts: Facts, load: Load) -> Expr | None:
         """What a load finds, where all that it reads is of one piece."""
-        whole = self._whole(load.source.name)
-        if whole is None or not all(isinstance(i, Index) for i in load.indices):
+        read = self._read(load)
+        if read is None:
             return None
-        at = load.indices[whole.axis]
-        assert isinstance(at, Index)
+        whole, at = read
         for p in whole.pieces:
-            if facts.le(p.begin, at.int_) and facts.lt(at.int_, p.end):
+            if facts.le(p.begin, at) and facts.lt(at, p.end):
                 return _at(whole, p, load)
         return None
 
@@ -170,24 +176,14 @@ class _Reading:
 
     def _chunk(self, stage: Stage, own: Pieces, pieces: Sequence[Piece]) -> Piece:
         """A piece that reads a stage of its own, of these pieces."""
-        begin, end = pieces[0].begin, pieces[-1].end
-        axes, axis = own.tensor.axes, own.axis
-        shape = tuple([end - begin if d == axis else n for d, n in enumerate(own.tensor.shape)])
-
-        def element(*at: Int) -> Expr:
-            places = {a.var: i for a, i in zip(axes, at, strict=True)}
-            places[axes[axis].var] = at[axis] + begin
-            value: Expr = substitute(chosen(own.along, pieces), places)
-            return value
-
+        piece = Piece(pieces[0].begin, pieces[-1].end, chosen(own.along, pieces))
         name = self.s.fresh(f"{stage.name}.pieces")
-        tensor = self._inside(simplify_indices(compute(shape, element), self.s.facts))
-        self.s.types[name] = Input(name, tensor.dtype, shape)
+        tensor = self._inside(simplify_indices(own.alone(piece), self.s.facts))
+        self.s.types[name] = Input(name, tensor.dtype, tensor.shape)
         made = Stage(name, tensor, stage.op, stage.spans)
         self.made.setdefault(stage.name, []).append(made)
         self.wanted.update(made.inputs)
-        here = [var(a.var) - (begin if d == axis else 0) for d, a in enumerate(axes)]
-        return Piece(begin, end, self.s.types[name][tuple(here)])
+        return replace(piece, value=self.s.types[name][own.places(piece)])
 
 
 def _is_free(piece: Piece) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.base.dtypes import f32, i64
+from pliant.base.dtypes import DType, f32, i64
 from pliant.frontend.torch.context import Context, Lowering, Table
 from pliant.frontend.torch.lower_shape import select
 from pliant.frontend.torch.recurrent import KINDS, operator_name
@@ -28,7 +28,7 @@ def _lowering(kind: str) -> Lowering:
         ways = 2 if bidirectional else 1
         each = len(params) // (ways * layers)
         dtype = x.dtype
-        wide = dtype if dtype.bits >= f32.bits else f32
+        wide = _wide(dtype)
         y = ctx.cast(x, wide)
         if batch_first:
             y = ctx.call("transpose", y, perm=(1, 0, 2))
@@ -102,7 +102,8 @@ def lstm_cell(
     d: Value | None = None,
 ) -> Any:  # fmt: skip
     h, c = hx
-    given, inner, c = _gates(ctx, x, h, w, r, b, d, c)
+    given, inner = _gates(ctx, x, h, w, r, b, d)
+    c = ctx.cast(c, _wide(x.dtype))
     i, f, g, o = _parts(ctx, ctx.call("add", given, inner), 4)
     i, f, o = (ctx.call("sigmoid", v) for v in (i, f, o))
     kept = ctx.call("mul", f, c)
@@ -115,7 +116,8 @@ def gru_cell(
     ctx: Context, x: Value, hx: Value, w: Value, r: Value, b: Value | None = None,
     d: Value | None = None,
 ) -> Any:  # fmt: skip
-    given, inner, h = _gates(ctx, x, hx, w, r, b, d, hx)
+    given, inner = _gates(ctx, x, hx, w, r, b, d)
+    h = ctx.cast(hx, _wide(x.dtype))
     given, inner = _parts(ctx, given, 3), _parts(ctx, inner, 3)
     reset, update = (
         ctx.call("sigmoid", ctx.call("add", *pair))
@@ -131,24 +133,28 @@ def _rnn_cell(activation: str) -> Lowering:
         ctx: Context, x: Value, hx: Value, w: Value, r: Value, b: Value | None = None,
         d: Value | None = None,
     ) -> Any:  # fmt: skip
-        given, inner, _ = _gates(ctx, x, hx, w, r, b, d, hx)
+        given, inner = _gates(ctx, x, hx, w, r, b, d)
         return ctx.cast(ctx.call(activation, ctx.call("add", given, inner)), x.dtype)
 
     return lower
 
 
 def _gates(
-    ctx: Context, x: Value, h: Value, w: Value, r: Value, b: Value | None, d: Value | None,
-    state: Value,
-) -> tuple[Any, Any, Any]:  # fmt: skip
-    """What the input and what the state give to all gates, and a state to go on with."""
-    wide = x.dtype if x.dtype.bits >= f32.bits else f32
+    ctx: Context, x: Value, h: Value, w: Value, r: Value, b: Value | None, d: Value | None
+) -> tuple[Any, Any]:
+    """What the input and what the state give to all gates."""
+    wide = _wide(x.dtype)
 
     def product(v: Value, weight: Value, bias: Value | None) -> Any:
         bias = None if bias is None else ctx.cast(bias, wide)
         return ctx.call("linear", ctx.cast(v, wide), ctx.cast(weight, wide), bias)
 
-    return product(x, w, b), product(h, r, d), ctx.cast(state, wide)
+    return product(x, w, b), product(h, r, d)
+
+
+def _wide(dtype: DType) -> DType:
+    """What is computed in, for 16 bits too."""
+    return dtype if dtype.bits >= f32.bits else f32
 
 
 def _parts(ctx: Context, gates: Value, count: int) -> Sequence[Any]:
