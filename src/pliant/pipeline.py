@@ -276,7 +276,8 @@ def compile_imported(
             beside.start(_processes())
         split = lower_function(
             imported.function, operators, mk.columns, constant_extents=constant_extents,
-            factors=target_factors(t, numerics), numerics=numerics, narrow=narrow, watch=watch,
+            factors=target_factors(t, numerics), lanes=t.lanes(32), numerics=numerics,
+            narrow=narrow, watch=watch,
         )  # fmt: skip
         parts = [p for p in (split.prepare, split.main) if p is not None]
         watch.programs(parts, t, numerics)

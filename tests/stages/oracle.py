@@ -42,8 +42,9 @@ def stages_of(function: Function, weights: Arrays, t: Target, *, programs: bool 
         out.graph[stage] = Module({f.name: f for f in functions()}, weights)
 
     split = lower_function(
-        function, OPERATORS, micro_kernel(t).columns, factors=target_factors(t), watch=watch
-    )
+        function, OPERATORS, micro_kernel(t).columns, factors=target_factors(t),
+        lanes=t.lanes(32), watch=watch,
+    )  # fmt: skip
     out.parts = [p for p in (split.prepare, split.main) if p is not None]
     out.prepared = split.prepared
     for part in out.parts if programs else ():

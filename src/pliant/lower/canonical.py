@@ -2,14 +2,17 @@
 
 Sizes become parameters `n0`, `n1`, … in order of first use: every symbol, every quotient or minimum
 of symbols (its opposite where that is the size; neither where the sign is not known, for a kernel
-takes parameters not to be negative), every constant extent from 16 up. Tensors are renamed by role
+takes parameters not to be negative), every constant extent from 16 up, and what
+`constant_sizes.small_sides` adds. Where such an extent is that
+of rows in memory and fills whole vectors, the parameter is how many, and the extent a multiple of
+it: nothing is left over in any call, so there is no code for that. Tensors are renamed by role
 (`x0` … inputs, `t0` … members). Two layers of equal structure are then the same program, compiled
 once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -31,7 +34,7 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.loop.stmt import LINE
-from pliant.lower.constant_sizes import columns_of, extents_to_keep
+from pliant.lower.constant_sizes import columns_of, extents_to_keep, small_sides
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
@@ -119,9 +122,11 @@ def outline(
     constant_extents: bool = False,
     numerics: str = "fast",
     flushes: bool = False,
+    lanes: int = 1,
 ) -> Launch:
     """The canonical kernel of a group, and its arguments, as the facts about the model's sizes
-    allow; with `flushes` as in `Spec`, where it makes bf16 at all.
+    allow; with `flushes` as in `Spec`, where it makes bf16 at all. Rows of a multiple of `lanes`
+    elements are known to be that.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
@@ -146,7 +151,12 @@ def outline(
     )
     patches = group.kind == "patches"
     constant = constant_extents or alone or patches
-    sizes = _Sizes(facts, constant, extents_to_keep(group), derived=patches)
+    kept, small = extents_to_keep(group), small_sides(group, own)
+    sizes = _Sizes(facts, constant, kept, small, derived=patches)
+    shapes = {n: x.dims for n, x in externals.items() if n not in packed}
+    shapes |= {m.name: m.tensor.shape for m in group.members}
+    rows = [dims[orders[n][-1] if n in orders else -1] for n, dims in shapes.items() if dims]
+    sizes.note_rows(rows, lanes)
     for m in group.members:
         for parts in _split_extents(m.tensor, packed):
             sizes.note_product(*parts)
@@ -182,13 +192,14 @@ def outline(
     strides = tuple(
         (i.label, strides_in(n, lie.get(n, i.dims), orders, free)) for n, i in renamed.items()
     )
-    rows = group.kind == "row"
+    in_rows = group.kind == "row"
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        rows and _is_large(group), rows and _are_long(group), rows and _fills_lines(group),
+        in_rows and _is_large(group), in_rows and _are_long(group),
+        in_rows and _fills_lines(group),
         flushes and _makes_bf16(group),
     )  # fmt: skip
     given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
@@ -306,14 +317,17 @@ class _Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
     def __init__(
-        self, facts: Facts, constant_extents: bool, kept: frozenset[int], *, derived: bool
-    ) -> None:
+        self, facts: Facts, constant_extents: bool, kept: frozenset[int], small: frozenset[int], *,
+        derived: bool,
+    ) -> None:  # fmt: skip
         self._facts = facts
         self._constant_extents = constant_extents
         self._derived = derived
         self._kept = kept
+        self._small = small
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
+        self._steps: dict[int, int] = {}
         self._memo: dict[Int, Int] = {}
         self._values: dict[str, Int] = {}
 
@@ -328,12 +342,18 @@ class _Sizes:
         self._values[name] = value
         return var(name)
 
+    def note_rows(self, extents: Iterable[Int], lanes: int) -> None:
+        """Make constants of these that are multiples of `lanes` such multiples of parameters."""
+        self._steps = {x.value: lanes for x in extents if x.is_const and x.value % lanes == 0}
+
     def note_extent(self, x: Int) -> None:
         """Make the constant `x` a parameter wherever it appears from now on."""
-        if self._constant_extents or (x.is_const and x.value in self._kept):
+        if self._constant_extents or not x.is_const or x.value in self._kept:
             return
-        if x.is_const and x.value >= MIN_PARAMETER and x.value not in self._constants:
-            self._constants[x.value] = self._parameter(x)
+        wanted = x.value >= MIN_PARAMETER or x.value in self._small
+        if wanted and x.value not in self._constants:
+            step = self._steps.get(x.value, 1)
+            self._constants[x.value] = step * self._parameter(as_int(x.value // step))
 
     def note_product(self, a: Int, b: Int) -> None:
         """Make the product of these constants, wherever it appears, that of what they are."""

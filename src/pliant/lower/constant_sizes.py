@@ -5,21 +5,27 @@ few elements are another matter: known, they are as many vectors as it takes, an
 loop over blocks of them and no mask at run time. So are the sides of windows that slide: they are
 run through in steps that are code. What is known of a model's symbols is no less shared for it:
 these are channels, not lengths.
+
+Small constants stay, too, for windows, strides and the like are such. But the sides of a small
+image whose places are the rows of a product are sizes as those of a large one are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Final
 
 from pliant.ir.expr import Expr, Index, Load, Select, index_names, loads_of
 from pliant.ir.tensor import Compute, Tensor, own_nodes
 from pliant.lower.groups import Group
+from pliant.lower.pack import Plan
 from pliant.sym.expr import Int, as_int
 
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
 PASSED: Final = 1025  # and of one that a kernel passes through several times
+SIDE: Final = 5  # of an image, in places, of which all together are
+MANY: Final = 16  # rows of a product; of fewer it is worth knowing how many there are
 
 
 def columns_of(group: Group) -> tuple[Int, ...]:
@@ -39,6 +45,22 @@ def extents_to_keep(group: Group) -> frozenset[int]:
     if group.kind == "reduction":
         return _windows([m.tensor for m in group.members])
     return frozenset()
+
+
+def small_sides(group: Group, plans: Mapping[str, Plan]) -> frozenset[int]:
+    """Constants that are no less sizes than larger ones, in the groups of these `plans`."""
+    found, others = set[int](), set[int]()
+    for m in group.members:
+        for root in m.tensor.children():
+            for node in own_nodes(root):
+                if isinstance(node, Index):
+                    others |= {abs(c) for c, _ in node.int_.terms()}
+        plan = plans.get(m.name)
+        if plan is not None and not plan.positions and isinstance(m.tensor, Compute):
+            rows = [a.extent for a in m.tensor.axes if a.var in plan.m]
+            if prod(x.value for x in rows if x.is_const) >= MANY:
+                found |= {x.value for x in rows if x.is_const and x.value >= SIDE}
+    return frozenset(found - others)
 
 
 def _windows(tensors: Iterable[Tensor]) -> frozenset[int]:

@@ -84,15 +84,16 @@ def lower_function(
     columns: int,
     *,
     factors: Sequence[Factors] = KINDS,
+    lanes: int = 1,
     constant_extents: bool = False,
     numerics: str = "fast",
     narrow: bool = False,
     watch: Watch | None = None,
 ) -> Split:
-    """`columns` is the width of a packed panel, `factors` are as in `pack_contractions`;
-    `constant_extents` is as in `outline`, `numerics` as in `pliant.compile`. `narrow`: values that
-    bf16 products are made of are stored as bf16 (`narrow_values`). `watch` is shown what every pass
-    has made."""
+    """`columns` is the width of a packed panel, `factors` are as in `pack_contractions`; `lanes`
+    (of f32) and `constant_extents` are as in `outline`, `numerics` as in `pliant.compile`.
+    `narrow`: values that bf16 products are made of are stored as bf16 (`narrow_values`). `watch` is
+    shown what every pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -161,12 +162,12 @@ def lower_function(
         prepare = _lower_part(
             function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
             s, kernels[0], orders, gaps, plans, {}, prepared, [v.name for v, _ in function.weights],
-            constant_extents, numerics, narrow,
+            constant_extents, numerics, narrow, lanes,
         )  # fmt: skip
     used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(
         function, s, kernels[-1], orders, gaps, plans, parts, s.results, used, constant_extents,
-        numerics, narrow,
+        numerics, narrow, lanes,
     )  # fmt: skip
     return Split(prepare, main, prepared)
 
@@ -217,7 +218,7 @@ def _lower_part(
     function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
     gaps: dict[str, Gap], plans: dict[str, Plan], parts: Mapping[str, Part],
     results: tuple[str, ...], weights: list[str], constant_extents: bool, numerics: str,
-    narrow: bool,
+    narrow: bool, lanes: int,
 ) -> Lowered:  # fmt: skip
     # Of a whole whose parts lie in it there is nothing to launch.
     kept = [k for k, g in enumerate(groups) if g.kind != "joined"]
@@ -229,7 +230,7 @@ def _lower_part(
     launches = [
         outline(
             g, s.facts, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
-            flushes=narrow,
+            flushes=narrow, lanes=lanes,
         )
         for g in groups
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import Final
 
@@ -194,15 +194,16 @@ def _of_step(step: int) -> Filtering:
 Term = Callable[[int], Expr]
 Row = Callable[[Term], Expr]
 """What a row of a matrix makes of a vector."""
+Terms = Sequence[tuple[int, float]]
+"""The places and factors of a row's terms that are not 0; what is subtracted comes last."""
 
 
 def _both_sides(matrices: Sequence[Matrix], a: Int, b: Int, at: Callable[[int, int], Expr]) -> Expr:
     """Element (a, b) of matrix x values x matrix^T."""
+    at = cache(at)  # the rows have many elements in common
 
     def row(left: Row) -> Expr:
-        def column(j: int) -> Expr:
-            return left(lambda i: at(i, j))
-
+        column = cache(lambda j: left(lambda i: at(i, j)))
         return _chosen(b, matrices, lambda right: right(column))
 
     return _chosen(a, matrices, row)
@@ -210,26 +211,31 @@ def _both_sides(matrices: Sequence[Matrix], a: Int, b: Int, at: Callable[[int, i
 
 def _chosen(index: Int, matrices: Sequence[Matrix], of: Callable[[Row], Expr]) -> Expr:
     """What is made of the row of that index of the matrices' product."""
-    last = len(matrices[0]) - 1
-    value = of(partial(_times, matrices, last))
+    rows = [[_terms(row) for row in matrix] for matrix in matrices]
+    last = len(rows[0]) - 1
+    value = of(partial(_times, rows, last))
     for k in reversed(range(last)):
-        value = select(as_expr(index).eq(k), of(partial(_times, matrices, k)), value)
+        value = select(as_expr(index).eq(k), of(partial(_times, rows, k)), value)
     return value
 
 
-def _times(matrices: Sequence[Matrix], row: int, term: Term) -> Expr:
+def _terms(factors: Factors) -> Terms:
+    found = [(k, float(f)) for k, f in enumerate(factors) if f != 0]
+    return sorted(found, key=lambda term: term[1] < 0)
+
+
+def _times(matrices: Sequence[Sequence[Terms]], row: int, term: Term) -> Expr:
     """The row of the matrices' product times a vector."""
     first, *rest = matrices
     return _sum(first[row], (lambda k: _times(rest, k, term)) if rest else term)
 
 
-def _sum(factors: Factors, term: Term) -> Expr:
-    """The sum of terms with factors that are not 0; what is subtracted comes last."""
+def _sum(terms: Terms, term: Term) -> Expr:
     total: Expr | None = None
-    for k in sorted((k for k, f in enumerate(factors) if f != 0), key=lambda k: factors[k] < 0):
-        factor, size = factors[k], term(k)
+    for k, factor in terms:
+        size = term(k)
         if abs(factor) != 1:
-            size = size * as_expr(float(abs(factor)), size.dtype)
+            size = size * as_expr(abs(factor), size.dtype)
         if total is None:
             total = size if factor > 0 else -size
         else:

@@ -16,6 +16,7 @@ from pliant.base.dtypes import DType, bf16, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past, square
 from pliant.codegen.llvm.advance import Loop
+from pliant.codegen.llvm.steady import Steady
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.codegen.x86 import tiles
@@ -74,10 +75,13 @@ class Options:
 @dataclass
 class _Scope:
     """`memo` has values of expressions; a scope of an expression's part has those around it, too,
-    as nothing is written meanwhile."""
+    as nothing is written meanwhile. `steady` values are those that `Steady` has keys for. The scope
+    begins in `block`."""
 
+    block: str
     values: dict[Any, str] = field(default_factory=dict)
     memo: dict[Expr, Val] = field(default_factory=dict)
+    steady: dict[Any, Val] = field(default_factory=dict)
     of_part: bool = False
 
 
@@ -115,7 +119,9 @@ class Emitter:
         self._vars: dict[str, Val] = {}
         self._places: dict[str, tuple[Buffer, Place]] = {}
         self._noalias: frozenset[str] = frozenset()  # buffers that nothing else points into
-        self._scopes: list[_Scope] = [_Scope()]
+        self._params: frozenset[str] = frozenset()  # buffers that come from outside
+        self.steady: Steady | None = None  # in an unrolled loop
+        self._scopes: list[_Scope] = [_Scope(self.text.block)]
         self.loops: list[Loop] = []  # counted ones around, outermost first
         self._bodies = 0
 
@@ -136,6 +142,12 @@ class Emitter:
         if dtype is i64:
             return Val(self.size(name, 1), i64, 1)
         raise InvalidModelError(f"{self.name}: the variable {name!r} is not defined here")
+
+    def text_of(self, name: str) -> str:
+        """What a variable is here; of that of the lanes its name."""
+        if name in self._vars:
+            return self._vars[name].text
+        return self._sizes.get(name, name)
 
     def place(self, buffer: Buffer | Flat) -> Place:
         found = self._places.get(buffer.name)
@@ -175,6 +187,18 @@ class Emitter:
                 return found
         return None
 
+    def known_steady(self, key: Any) -> Val | None:
+        """What `keep_steady` kept under a key."""
+        for scope in reversed(self._scopes):
+            if key in scope.steady:
+                return scope.steady[key]
+        return None
+
+    def keep_steady(self, key: Any, value: Val) -> None:
+        """Keep it for all that comes after, whatever happens."""
+        begun = (s for s in self._scopes if s.block == self.text.block)
+        next(begun, self._scopes[-1]).steady[key] = value
+
     def cached(self, key: Any) -> str | None:
         for scope in reversed(self._scopes):
             if key in scope.values:
@@ -188,7 +212,7 @@ class Emitter:
     def scope(self, *, of_part: bool = False) -> Iterator[None]:
         """Code that does not dominate what follows: forget its values at the end. `of_part`: it is
         a part of an expression."""
-        self._scopes.append(_Scope(of_part=of_part))
+        self._scopes.append(_Scope(self.text.block, of_part=of_part))
         try:
             yield
         finally:
@@ -197,7 +221,7 @@ class Emitter:
     @contextmanager
     def outside(self, loop: Loop) -> Iterator[None]:
         """Code that comes before a loop whose body is being emitted."""
-        around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope()]
+        around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope("")]
         loops, self.loops = self.loops, self.loops[: self.loops.index(loop)]
         with self.text.into(loop.before):
             yield
@@ -375,13 +399,23 @@ class Emitter:
             case "vectorized":
                 self._vectorized(s)
             case "unrolled":
-                for k in range(self.resolve(s.extent).value):
-                    with self.bound(s.var, k):
-                        self._iteration(s.var, s.body, dict(s.notes).get(PREFETCH))
+                self._unrolled(s)
             case "parallel":
                 self._parallel(s)
             case _:
                 self._serial(s)
+
+    def _unrolled(self, s: For) -> None:
+        outermost = self.steady is None
+        if outermost:
+            ours = frozenset(self._places) - self._params | self._noalias
+            self.steady = Steady(s.body, ours, self._params)
+        with self.scope():
+            for k in range(self.resolve(s.extent).value):
+                with self.bound(s.var, k):
+                    self._iteration(s.var, s.body, dict(s.notes).get(PREFETCH))
+        if outermost:
+            self.steady = None
 
     def _serial(self, s: For) -> None:
         extent = self.resolve(s.extent)
@@ -684,7 +718,7 @@ class Emitter:
         self._bodies += 1
         inner = Emitter(t.module, f"{self.name}.par{self._bodies}", self.facts, self.options)
         inner.sites = self.sites
-        inner._noalias = self._noalias
+        inner._noalias, inner._params = self._noalias, self._params
         inner._const_sizes = dict(self._const_sizes)
         inner._sizes = {n: str(v) for n, v in self._const_sizes.items()}
         closure = t.alloca(f"[{max(len(captured), 1)} x i64]", 16)
@@ -784,6 +818,7 @@ class Emitter:
         """Emit a kernel."""
         notes = dict(f.notes)
         self._noalias = frozenset(notes.get("noalias", ()))
+        self._params = frozenset(b.name for b in f.buffers)
         params = ["ptr %ctx"]
         for k, b in enumerate(f.buffers):
             attribute = " noalias" if b.name in self._noalias else ""
@@ -805,6 +840,7 @@ class Emitter:
 
     def host(self, f: Function) -> None:
         """Emit an entry point `int32 @name(ctx*)`; buffers come from the context."""
+        self._params = frozenset(b.name for b in f.buffers)
         for b in f.buffers:
             self._places[b.name] = (b, Place(context.host_buffer(self, b)))
         self.statement(f.body)

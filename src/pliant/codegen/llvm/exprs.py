@@ -67,7 +67,13 @@ def emit(e: Emitter, x: Expr) -> Val:
     """The value of `x` here; computed once per statement and mask."""
     found = e.known(x)
     if found is None:
-        found = _emit(e, x)
+        key = e.steady.key(e, x) if e.steady else None
+        if key is not None:
+            found = e.known_steady(key)
+        if found is None:
+            found = _emit(e, x)
+            if key is not None:
+                e.keep_steady(key, found)
         e.memo[x] = found
     return found
 

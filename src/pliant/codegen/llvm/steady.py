@@ -1,0 +1,64 @@
+"""What an unrolled loop computes in several of its steps is computed once.
+
+An expression of what the loop does not write has one value for one set of its variables' values. So
+values are kept under both, with all that decides how they are computed, and where code runs
+straight on: what comes after a branch may find that it was not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, Var
+from pliant.ir.node import Node
+from pliant.loop.stmt import BufferRef, Invoke, Stmt, statements, stored
+
+if TYPE_CHECKING:
+    from pliant.codegen.llvm.emitter import Emitter
+
+_PLAIN: Final = (Binary, Cast, Const, Index, Load, Select, Unary, Var)
+
+
+class Steady:
+    """Values during a loop of this body; `local` are buffers that nothing else points into."""
+
+    def __init__(self, body: Stmt, local: frozenset[str], others: frozenset[str]) -> None:
+        written = {place.buffer.name for place in stored(body)}
+        for s in statements(body):
+            if isinstance(s, Invoke):
+                written |= {arg.buffer.name for arg in s.args if isinstance(arg, BufferRef)}
+        everything = local | others
+        self._unwritten = everything - written if written <= local else frozenset()
+        self._names: dict[Node, tuple[str, ...] | None] = {}
+
+    def key(self, e: Emitter, x: Expr) -> Any:
+        """What the value of `x` is kept under; None where it may change, or is none's."""
+        names = self._names_in(x)
+        if names is None:
+            return None
+        values = [e.text_of(n) for n in names]
+        return (x, e.mask, e.to_bf16, e.lane_var, *values)
+
+    def _names_in(self, x: Node) -> tuple[str, ...] | None:
+        """The variables of an expression that has a value as steady as theirs."""
+        if x in self._names:
+            return self._names[x]
+        found: set[str] = set()
+        parts: Sequence[Node] = ()
+        steady = isinstance(x, _PLAIN)
+        match x:
+            case Index(i):
+                found = set(i.names)
+            case Var(name):
+                found = {name}
+            case Load(source, indices):
+                parts, steady = indices, source.name in self._unwritten
+            case _:
+                parts = x.children()
+        for part in parts if steady else ():
+            names = self._names_in(part)
+            steady = steady and names is not None
+            found.update(names or ())
+        self._names[x] = tuple(sorted(found)) if steady else None
+        return self._names[x]

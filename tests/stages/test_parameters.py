@@ -1,0 +1,76 @@
+"""Which constants of a model are parameters of its kernels, and what kernels know of these."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pliant
+from pliant.codegen.build import kernel_text
+from pliant.codegen.llvm.target import target
+from tests.compiled.torch_run import Apply, traced
+from tests.stages.oracle import stages_of
+
+
+def texts(model: nn.Module, args: tuple[Tensor, ...], name: str) -> list[str]:
+    """Of the kernels that run in every call, as LLVM gets them."""
+    t = target(name)
+    stages = stages_of(*traced(model, args, None), t)
+    return [kernel_text(stages.kernels[symbol], t)[0] for symbol in stages.parts[-1].kernels]
+
+
+@pytest.mark.parametrize("name", ["x86-64", "x86-64-avx2", "x86-64-avx512", "aarch64"])
+def test_rows_of_whole_vectors(name: str) -> None:
+    """Rows of whole vectors share a kernel that has no code for what is left over; other rows share
+    another."""
+    lanes = target(name).lanes(32)
+    widths = [lanes * 50, lanes * 52, lanes * 55, lanes * 50 + 1, lanes * 52 + 3]
+    model = Apply(lambda *rows: [x.sin() for x in rows])
+    found = texts(model, tuple(torch.randn(3, w) for w in widths), name)
+    assert len(found) == 2
+    assert sum("llvm.masked.store" in text for text in found) == 1
+
+
+class Pointwise(nn.Module):
+    """1 x 1 convolutions of images of several sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(c, o, 1) for c, o in ((24, 32), (32, 48), (40, 64)))
+
+    def forward(self, *images: Tensor) -> list[Tensor]:
+        return [conv(x).relu() for conv, x in zip(self.convs, images, strict=True)]
+
+
+def test_small_images() -> None:
+    """Products of the places of a small image are run by the kernel of large ones."""
+    model = Pointwise().eval()
+    shapes = (2, 24, 7, 7), (2, 32, 14, 14), (2, 40, 28, 28)
+    images = tuple(torch.randn(s) for s in shapes)
+    found = stages_of(*traced(model, images, None), target()).parts[-1].kernels
+    assert sum(spec.kind == "contraction" for spec in found.values()) == 1
+    f = pliant.compile(model, images)
+    for got, want in zip(f(*images), model(*images), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sides", [(5, 7), (8, 8), (7, 14)])
+def test_sides_that_are_numbers_elsewhere(sides: tuple[int, int]) -> None:
+    """Of which other things are made, too: windows, steps, what is added to an index."""
+    h, w = sides
+
+    def function(x: Tensor, weight: Tensor, filters: Tensor) -> tuple[Tensor, ...]:
+        y = torch.einsum("bchw,oc->bohw", x, weight)
+        return (
+            y,
+            torch.nn.functional.conv2d(y, filters, padding=(h // 2, w // 2)),
+            y.roll((1, 2), (2, 3)),
+            y.flatten(1).unfold(1, w, h),
+            torch.nn.functional.pixel_shuffle(y, 2),
+        )
+
+    args = torch.randn(2, 24, h, w), torch.randn(32, 24), torch.randn(3, 32, h, w)
+    f = pliant.compile(Apply(function), args)
+    for got, want in zip(f(*args), function(*args), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
