@@ -9,6 +9,7 @@ always in one run (`runs`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
@@ -471,10 +472,34 @@ def _read_memory(
     align = align_of(buffer, lanes) if e.place(buffer).lanes > 1 else buffer.dtype.bytes
     if mask is None:
         return e.text.assign(f"load {kind}, ptr {address}, align {align}")
-    name = f"llvm.masked.load.{mangle(element, lanes)}.p0"
-    flag = vector_type("i1", lanes)
+    size = _most_masked(e, buffer.dtype, lanes)
+    if size < lanes:
+        parts = list[str]()
+        for k in range(0, lanes, size):
+            at = e.text.assign(f"getelementptr {element}, ptr {address}, i64 {k}")
+            some = pieces.shuffle(e, "i1", lanes, mask, "poison", range(k, k + size))
+            parts.append(_masked_load(e, at, element, align, size, some))
+        return pieces.joined(e, element, size, parts, range(lanes))
+    return _masked_load(e, address, element, align, lanes, mask)
+
+
+def _masked_load(e: Emitter, address: str, element: str, align: int, lanes: int, mask: str) -> str:
+    kind, flag = vector_type(element, lanes), vector_type("i1", lanes)
     args = [(f"ptr align {align}", address), (flag, mask), (kind, "zeroinitializer")]
-    return e.text.intrinsic(name, kind, args)
+    return e.text.intrinsic(f"llvm.masked.load.{mangle(element, lanes)}.p0", kind, args)
+
+
+def _most_masked(e: Emitter, dtype: DType, lanes: int) -> int:
+    """Lanes that LLVM may be asked to load under one mask.
+
+    Of more than a register LLVM 22.1 makes loads without a mask for AVX2, or ends the process,
+    where it finds out that the mask of a register is empty whatever another condition says.
+    """
+    features = e.options.features
+    if "avx2" not in features or "avx512f" in features or dtype.bits < 32:
+        return lanes  # narrower elements are loaded one by one
+    size = gcd(lanes, 256 // dtype.bits)
+    return size if size > 1 else lanes
 
 
 def _write(e: Emitter, address: str, value: Val, align: int, mask: str | None) -> None:

@@ -52,19 +52,27 @@ def load_pieces(e: Emitter, pointer: str, element: str, align: int, pieces: Piec
     for start in pieces.starts:
         at = t.assign(f"getelementptr {element}, ptr {pointer}, i64 {ints.emit_uniform(e, start)}")
         parts.append(t.assign(f"load <{size} x {element}>, ptr {at}, align {align}"))
+    return joined(e, element, size, parts, pieces.lanes)
+
+
+def _apart(a: Int, b: Int, by: int) -> bool:
+    return a - b == by
+
+
+def joined(e: Emitter, element: str, size: int, parts: Sequence[str], lanes: Sequence[int]) -> str:
+    """These lanes of vectors of `size` elements, one behind the other."""
+    parts = list(parts)
     while len(parts) > 1:
+        if len(parts) % 2:
+            parts.append("poison")
         parts = [
             shuffle(e, element, size, a, b, range(2 * size))
             for a, b in zip(parts[::2], parts[1::2], strict=True)
         ]
         size *= 2
-    if pieces.lanes == tuple(range(size)):
+    if tuple(lanes) == tuple(range(size)):
         return parts[0]
-    return shuffle(e, element, size, parts[0], parts[0], pieces.lanes)
-
-
-def _apart(a: Int, b: Int, by: int) -> bool:
-    return a - b == by
+    return shuffle(e, element, size, parts[0], parts[0], lanes)
 
 
 def shuffle(e: Emitter, element: str, size: int, a: str, b: str, lanes: Sequence[int]) -> str:
