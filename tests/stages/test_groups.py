@@ -34,6 +34,10 @@ def launches(f: pliant.Compiled) -> int:
             3,
         ),  # the sines, their sums, and what every row adds them to
         (lambda x, y: x.cos().flip(0) + y.sin(), 2),  # read at other places than it is made
+        (lambda x, y: x[:, :33].softmax(-1), 1),  # rows of some of the columns
+        (lambda x, y: x.sin()[:, :33].softmax(-1), 2),
+        (lambda x, y: (x.sin(), x.sin()[:, :33].sum(-1)), 2),
+        (lambda x, y: (x[:2] * 2, x[:2].sum(-1), x[:, :33].sum(-1)), 3),
     ],
 )
 def test_maps_side_by_side(function: Callable[[Tensor, Tensor], Tensor], kernels: int) -> None:

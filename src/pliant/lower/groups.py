@@ -286,7 +286,8 @@ def _row_space(
         order = orders.get(load.source.name, tuple(range(len(names))))
         leading, trailing = order[: len(outer)], order[len(outer) :]
         if {names[d] for d in trailing} == inner and [names[d] for d in leading] == outer:
-            return load.source.shape, order, len(outer)
+            extents = {a.var: a.extent for a in axes}  # there may be more that are not read
+            return tuple([extents[n] for n in names if n]), order, len(outer)
         if _lies_as(load, order, axes) and not _is_few(tensor.reduce_axes):
             return tuple(a.extent for a in axes), tuple(range(len(axes))), len(outer)
     return None
@@ -398,6 +399,9 @@ def _reduction_obstacle(g: Group, tensor: Compute) -> str:
             f"it reduces to {_text(tensor.shape)}, which are no rows of {_text(g.space)} "
             "in the order in which they lie"
         )
+    columns = tuple(g.space[d] for d in g.order[rows:])
+    if tuple(a.extent for a in tensor.reduce_axes) != columns:
+        return f"it is over another number of columns than {_text(columns)}"
     names = [""] * len(g.space)
     for k, d in enumerate(g.order):
         names[d] = axes[k].var
