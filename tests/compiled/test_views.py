@@ -74,6 +74,19 @@ def test_channels_taken_apart(name: str) -> None:
     assert f.stats()["compiles"] == 1
 
 
+def test_pixels_that_become_channels() -> None:
+    """Winograd's patches read a copy, too: each of their elements is made of many."""
+    weight = tensor(32, 12, 3, 3)
+    fn: Any = lambda x: F.conv2d(F.pixel_unshuffle(x, 2), weight, None, 1, 1)  # noqa: E731
+    h, w = (2 * torch.export.Dim(n, min=1, max=64) for n in ("h", "w"))
+    f = pliant.compile(Apply(fn), (tensor(1, 3, 24, 20),), dynamic_shapes=(({2: h, 3: w},),))
+    for shape in ((24, 20), (2, 2), (14, 62)):
+        x = tensor(1, 3, *shape)
+        assert_same(f(x), fn(x), tolerance=1e-4)
+    assert "winograd" in f.explain()
+    assert "3 launches" in f.explain()  # the copy, the patches, and channels first again
+
+
 def test_repeated_pixels_are_not_copied() -> None:
     """Channels of a picture that is enlarged by repeating pixels lie as they did."""
     weight = tensor(5, 32, 3, 3)

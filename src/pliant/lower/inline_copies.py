@@ -34,7 +34,7 @@ from pliant.ir.expr import (
 from pliant.ir.node import Node, transform
 from pliant.ir.simplify import simplify
 from pliant.ir.tensor import Compute, own_nodes, sources
-from pliant.lower.access import classify, cost_of, is_copy, takes_long
+from pliant.lower.access import bare_name, classify, cost_of, is_copy, reads_many, takes_long
 from pliant.lower.conditions import always
 from pliant.lower.stages import Stages, readers_of, remove_dead
 from pliant.sym.expr import as_int, var
@@ -144,20 +144,26 @@ def _slides_over(tensor: Compute, name: str, padding: Compute) -> bool:
 
 
 def _takes_apart(tensor: Compute, name: str, copy: Compute) -> bool:
-    """Whether windows of the stage slide over the copy, and what they read of it along an iterator
-    that weights have too, such as channels, does not lie along one dimension in what was copied."""
-    if not isinstance(tensor.body, Reduce):
-        return False
+    """Whether windows of the stage slide over the copy, or each of its elements is made of many,
+    and what they read of it along an iterator that weights have too, such as channels, or that
+    alone says where, does not lie along one dimension in what was copied."""
     own, reduced = (
         {a.var for a in axes if a.extent is not as_int(1)}
         for axes in (tensor.axes, tensor.reduce_axes)
     )
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    others = [i for n in loads if n.source.name != name for i in n.indices]
-    shared = {v for i in others for v in index_names(i)}
+    of_many = not isinstance(tensor.body, Reduce)
+    if of_many:
+        if not reads_many(tensor):
+            return False
+        alone = (bare_name(i) for n in loads if n.source.name == name for i in n.indices)
+        shared = {v for v in alone if v is not None}
+    else:
+        others = [i for n in loads if n.source.name != name for i in n.indices]
+        shared = {v for i in others for v in index_names(i)}
     several = own | reduced
     for load in (n for n in loads if n.source.name == name):
-        if not any(_mixes(i, own, reduced) for i in load.indices):
+        if not (of_many or any(_mixes(i, own, reduced) for i in load.indices)):
             continue
         inner = readthrough(copy, load.indices)
         for n in own_nodes(inner) if inner is not None else ():
