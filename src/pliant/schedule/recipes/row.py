@@ -19,6 +19,7 @@ from math import prod
 from typing import Final
 
 from pliant.ir.expr import Index, Load
+from pliant.ir.mapping import row_major
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Block, Buffer, For, statements
@@ -218,6 +219,9 @@ def _rows_together(group: RowGroup, lanes: int) -> int:
     if not spec.in_lines and columns.value >= SHORT:
         return 1  # rows begin anywhere in lines, each elsewhere
     axes = [d for d in spec.order[: spec.rows] if spec.space[d] != 1]
+    each_row = [n for n in spec.outputs if not group.over_space(n)]
+    if any(spec.strides_of(n) != row_major(spec.tensor(n)) for n in each_row):
+        return 1  # it is not seen that values of rows in one group are not those of others
     if len(axes) > 1 and any(columns.value % w for w in _widths(columns, lanes)[0]):
         return 1  # it is not seen that columns left in one group are not those of others
     each = columns.value * max(t.dtype.bytes for t in group.members.values())
