@@ -28,7 +28,7 @@ from pliant.codegen.micro_kernels import micro_kernels
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
-from pliant.graph.verify import verify_module
+from pliant.graph.verify import Inferred, verify_module
 from pliant.loop.verify import verify_function as verify_loop
 from pliant.lower.function import Lowered
 from pliant.text import to_text
@@ -44,6 +44,7 @@ class Watch:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     stage: str = "import"
     _written: int = 0
+    _inferred: Inferred = field(default_factory=dict)
 
     def begin(self, weights: Mapping[str, np.ndarray]) -> None:
         """The weights that graph stages name; they are written beside these."""
@@ -62,7 +63,7 @@ class Watch:
             return
         module = Module({f.name: f for f in functions()}, dict(self.weights))
         if self.check:
-            self._checked(stage, lambda: verify_module(module, self.operators))
+            self._checked(stage, lambda: verify_module(module, self.operators, self._inferred))
         if self.wants("graph"):
             self._write(f"{stage}.py", to_text(module))
 

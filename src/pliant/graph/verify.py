@@ -40,33 +40,39 @@ class _FaultError(Exception):
         self.at, self.spans = at, spans
 
 
-def verify_module(module: Module, operators: Operators) -> None:
-    """Check every graph function of the module, with what it calls."""
+Inferred = dict[Any, tuple[TensorType, ...]]
+"""The types of an operator's results, by the operator, its operands' types and its attributes."""
+
+
+def verify_module(module: Module, operators: Operators, inferred: Inferred | None = None) -> None:
+    """Check every graph function of the module, with what it calls. Who verifies several stages of
+    one model, which have most bindings in common, gives what was `inferred` before."""
     for name, function in module.functions.items():
         if isinstance(function, Function):
-            verify_function(inline(module, name), operators, module.weights)
+            verify_function(inline(module, name), operators, module.weights, inferred)
 
 
 def verify_function(
-    function: Function, operators: Operators, weights: Mapping[str, np.ndarray] | None = None
-) -> None:
+    function: Function, operators: Operators, weights: Mapping[str, np.ndarray] | None = None,
+    inferred: Inferred | None = None,
+) -> None:  # fmt: skip
     """Raise InvalidModelError, with the lines around the fault, unless all is well formed.
 
-    Without a store, weights are taken as they are declared.
+    Without a store, weights are taken as they are declared; `inferred` is as in `verify_module`.
     """
     try:
-        _Verifier(function, operators).run(weights)
+        _Verifier(function, operators, {} if inferred is None else inferred).run(weights)
     except _FaultError as fault:
         raise InvalidModelError(_report(function, fault)) from None
 
 
 class _Verifier:
-    def __init__(self, function: Function, operators: Operators) -> None:
+    def __init__(self, function: Function, operators: Operators, inferred: Inferred) -> None:
         self.function = function
         self.operators = operators
         self.values: dict[str, Value] = {}
         self.symbols: set[str] = set()
-        self._inferred: dict[Any, tuple[TensorType, ...]] = {}
+        self._inferred = inferred
 
     def run(self, weights: Mapping[str, np.ndarray] | None) -> None:
         self.facts = self._declared_facts()
