@@ -3,11 +3,10 @@
 Sizes become parameters `n0`, `n1`, … in order of first use: every symbol, every quotient or minimum
 of symbols (its opposite where that is the size; neither where the sign is not known, for a kernel
 takes parameters not to be negative), every constant extent from 16 up, and what
-`constant_sizes.small_sides` adds. Where such an extent is that
-of rows in memory and fills whole vectors, the parameter is how many, and the extent a multiple of
-it: nothing is left over in any call, so there is no code for that. Tensors are renamed by role
-(`x0` … inputs, `t0` … members). Two layers of equal structure are then the same program, compiled
-once.
+`constant_sizes.small_sides` adds. Where such a constant is the extent of rows in memory that fill
+whole vectors, the parameter is how many vectors: nothing is left over in any call, so there is no
+code for that. Tensors are renamed by role (`x0` … inputs, `t0` … members). Two layers of equal
+structure are then the same program, compiled once.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ _PLAIN: Final = (Binary, Cast, Const, Index, Load, Select, Unary, Var)
 
 
 class Steady:
-    """Values during a loop of this body; `local` are buffers that nothing else points into."""
+    """Values during a loop of this body. Nothing else points into the buffers that are `local`; the
+    `others` are what the loop may read besides."""
 
     def __init__(self, body: Stmt, local: frozenset[str], others: frozenset[str]) -> None:
         written = {place.buffer.name for place in stored(body)}
@@ -38,7 +39,7 @@ class Steady:
         if names is None:
             return None
         values = [e.text_of(n) for n in names]
-        return (x, e.mask, e.to_bf16, e.lane_var, *values)
+        return (x, e.mask, e.to_bf16, e.lane_var, e.lanes, *values)
 
     def _names_in(self, x: Node) -> tuple[str, ...] | None:
         """The variables of an expression that has a value as steady as theirs."""
