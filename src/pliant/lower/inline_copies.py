@@ -58,9 +58,7 @@ def inline_copies(s: Stages) -> None:
             windows = {n: padded[n] for n in read if _slides_over(tensor, n, padded[n])}
             if windows:
                 inside = through(tensor, windows)
-                body = transform(
-                    inside.body, lambda n: one_choice(n) if isinstance(n, Select) else n
-                )
+                body = transform(inside.body, _in_one)
                 tensor = simplify_indices(inside.replace(body=body), s.facts)
             if tensor is not stage.tensor:
                 stage = s.stages[name] = replace(stage, tensor=tensor)
@@ -152,19 +150,17 @@ def _takes_apart(tensor: Compute, name: str, copy: Compute) -> bool:
         for axes in (tensor.axes, tensor.reduce_axes)
     )
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    of_many = not isinstance(tensor.body, Reduce)
-    if of_many:
-        if not reads_many(tensor):
-            return False
-        alone = (bare_name(i) for n in loads if n.source.name == name for i in n.indices)
-        shared = {v for v in alone if v is not None}
-    else:
+    read = [n for n in loads if n.source.name == name]
+    if isinstance(tensor.body, Reduce):
         others = [i for n in loads if n.source.name != name for i in n.indices]
         shared = {v for i in others for v in index_names(i)}
+        read = [n for n in read if any(_mixes(i, own, reduced) for i in n.indices)]
+    elif reads_many(tensor):
+        shared = {v for n in read for i in n.indices if (v := bare_name(i)) is not None}
+    else:
+        return False
     several = own | reduced
-    for load in (n for n in loads if n.source.name == name):
-        if not (of_many or any(_mixes(i, own, reduced) for i in load.indices)):
-            continue
+    for load in read:
         inner = readthrough(copy, load.indices)
         for n in own_nodes(inner) if inner is not None else ():
             if isinstance(n, Load) and _along(load, shared) & several - _along(n, shared):

@@ -141,14 +141,15 @@ def winograd_filters(w: Tensor, *, step: int = 4) -> Tensor:
     f = _of_step(step)
     check_rank(w, 4, "weight")
     outputs, channels = w.shape[:2]
+    sums = _sums(f.filters)
 
     def left(a: Int, j: Int, c: Int, o: Int) -> Expr:
-        return _chosen(a, f.filters, lambda row: row(lambda i: w[o, c, i, j]))
+        return _chosen(a, sums, lambda row: row(lambda i: w[o, c, i, j]))
 
     half = compute((f.patch, w.shape[3], channels, outputs), left, "winograd_filters_half")
 
     def right(a: Int, b: Int, c: Int, o: Int) -> Expr:
-        return _chosen(b, f.filters, lambda row: row(lambda j: half[a, j, c, o]))
+        return _chosen(b, sums, lambda row: row(lambda j: half[a, j, c, o]))
 
     message = "Winograd's filters are 3 x 3"
     requires = equal(w.shape[2], 3, message) + equal(w.shape[3], 3, message)
@@ -196,27 +197,33 @@ Row = Callable[[Term], Expr]
 """What a row of a matrix makes of a vector."""
 Terms = Sequence[tuple[int, float]]
 """The places and factors of a row's terms that are not 0; what is subtracted comes last."""
+Sums = Sequence[Sequence[Terms]]
+"""Matrices, each row as its terms."""
 
 
 def _both_sides(matrices: Sequence[Matrix], a: Int, b: Int, at: Callable[[int, int], Expr]) -> Expr:
     """Element (a, b) of matrix x values x matrix^T."""
     at = cache(at)  # the rows have many elements in common
+    sums = _sums(matrices)
 
     def row(left: Row) -> Expr:
         column = cache(lambda j: left(lambda i: at(i, j)))
-        return _chosen(b, matrices, lambda right: right(column))
+        return _chosen(b, sums, lambda right: right(column))
 
-    return _chosen(a, matrices, row)
+    return _chosen(a, sums, row)
 
 
-def _chosen(index: Int, matrices: Sequence[Matrix], of: Callable[[Row], Expr]) -> Expr:
+def _chosen(index: Int, matrices: Sums, of: Callable[[Row], Expr]) -> Expr:
     """What is made of the row of that index of the matrices' product."""
-    rows = [[_terms(row) for row in matrix] for matrix in matrices]
-    last = len(rows[0]) - 1
-    value = of(partial(_times, rows, last))
+    last = len(matrices[0]) - 1
+    value = of(partial(_times, matrices, last))
     for k in reversed(range(last)):
-        value = select(as_expr(index).eq(k), of(partial(_times, rows, k)), value)
+        value = select(as_expr(index).eq(k), of(partial(_times, matrices, k)), value)
     return value
+
+
+def _sums(matrices: Sequence[Matrix]) -> Sums:
+    return [[_terms(row) for row in matrix] for matrix in matrices]
 
 
 def _terms(factors: Factors) -> Terms:
@@ -224,7 +231,7 @@ def _terms(factors: Factors) -> Terms:
     return sorted(found, key=lambda term: term[1] < 0)
 
 
-def _times(matrices: Sequence[Sequence[Terms]], row: int, term: Term) -> Expr:
+def _times(matrices: Sums, row: int, term: Term) -> Expr:
     """The row of the matrices' product times a vector."""
     first, *rest = matrices
     return _sum(first[row], (lambda k: _times(rest, k, term)) if rest else term)

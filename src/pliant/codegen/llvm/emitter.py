@@ -74,14 +74,13 @@ class Options:
 
 @dataclass
 class _Scope:
-    """`memo` has values of expressions; a scope of an expression's part has those around it, too,
-    as nothing is written meanwhile. `steady` values are those that `Steady` has keys for. The scope
-    begins in `block`."""
+    """`values` stay what they are in the whole scope. `memo` has values of expressions; a scope of
+    an expression's part has those around it, too, as nothing is written meanwhile. The scope begins
+    in `block`."""
 
     block: str
-    values: dict[Any, str] = field(default_factory=dict)
+    values: dict[Any, Any] = field(default_factory=dict)
     memo: dict[Expr, Val] = field(default_factory=dict)
-    steady: dict[Any, Val] = field(default_factory=dict)
     of_part: bool = False
 
 
@@ -187,26 +186,22 @@ class Emitter:
                 return found
         return None
 
-    def known_steady(self, key: Any) -> Val | None:
-        """What `keep_steady` kept under a key."""
-        for scope in reversed(self._scopes):
-            if key in scope.steady:
-                return scope.steady[key]
-        return None
-
-    def keep_steady(self, key: Any, value: Val) -> None:
-        """Keep it for all that comes after, whatever happens."""
-        begun = (s for s in self._scopes if s.block == self.text.block)
-        next(begun, self._scopes[-1]).steady[key] = value
-
-    def cached(self, key: Any) -> str | None:
+    def cached(self, key: Any) -> Any:
+        """What was kept under a key; None if nothing was."""
         for scope in reversed(self._scopes):
             if key in scope.values:
                 return scope.values[key]
         return None
 
     def cache(self, key: Any, value: str) -> None:
+        """Keep it to the end of the scope."""
         self._scopes[-1].values[key] = value
+
+    def cache_steady(self, key: Any, value: Val) -> None:
+        """Keep it as long as what is here comes before all else: to the end of the outermost scope
+        that begins in this block."""
+        begun = (s for s in self._scopes if s.block == self.text.block)
+        next(begun, self._scopes[-1]).values[key] = value
 
     @contextmanager
     def scope(self, *, of_part: bool = False) -> Iterator[None]:
@@ -220,7 +215,7 @@ class Emitter:
 
     @contextmanager
     def outside(self, loop: Loop) -> Iterator[None]:
-        """Code that comes before a loop whose body is being emitted."""
+        """Code that comes before a loop whose body is being emitted: in another block than this."""
         around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope("")]
         loops, self.loops = self.loops, self.loops[: self.loops.index(loop)]
         with self.text.into(loop.before):
@@ -266,7 +261,7 @@ class Emitter:
         if text[0] in "-0123456789tfu" or text == "true":
             return f"splat ({element} {text})"
         key = ("splat", text)
-        found = self.cached(key)
+        found: str | None = self.cached(key)
         if found is None:
             kind = vector_type(element, self.lanes)
             one = self.text.assign(f"insertelement {kind} poison, {element} {text}, i64 0")

@@ -69,11 +69,11 @@ def emit(e: Emitter, x: Expr) -> Val:
     if found is None:
         key = e.steady.key(e, x) if e.steady else None
         if key is not None:
-            found = e.known_steady(key)
+            found = e.cached(key)
         if found is None:
             found = _emit(e, x)
             if key is not None:
-                e.keep_steady(key, found)
+                e.cache_steady(key, found)
         e.memo[x] = found
     return found
 

@@ -33,7 +33,7 @@ def _emit(e: Emitter, x: Int, lanes: int) -> str:
     if lanes > 1 and not e.is_varying(x):
         return e.splat(_emit(e, x, 1), "i64")
     key = (x, lanes)
-    found = e.cached(key)
+    found: str | None = e.cached(key)
     if found is None:
         found = _sum(e, x, lanes)
         e.cache(key, found)
