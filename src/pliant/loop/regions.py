@@ -332,6 +332,8 @@ def used(root: Stmt) -> frozenset[Buffer]:
     return frozenset(found)
 
 
-def written(root: Stmt) -> frozenset[Buffer]:
-    """Buffers that something below `root` may write."""
-    return frozenset(a.buffer for a in accesses(root) if a.write)
+def written(root: Stmt) -> set[Buffer]:
+    """Buffers that something below `root` may write, itself or by a call."""
+    calls = (s for s in statements(root) if isinstance(s, Invoke))
+    passed = {arg.buffer for s in calls for arg in s.args if isinstance(arg, BufferRef)}
+    return passed.union(place.buffer for place in stored(root))

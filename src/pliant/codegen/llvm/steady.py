@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, Var
 from pliant.ir.node import Node
-from pliant.loop.stmt import BufferRef, Invoke, Stmt, statements, stored
+from pliant.loop.regions import written
+from pliant.loop.stmt import Stmt
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -25,12 +26,8 @@ class Steady:
     `others` are what the loop may read besides."""
 
     def __init__(self, body: Stmt, local: frozenset[str], others: frozenset[str]) -> None:
-        written = {place.buffer.name for place in stored(body)}
-        for s in statements(body):
-            if isinstance(s, Invoke):
-                written |= {arg.buffer.name for arg in s.args if isinstance(arg, BufferRef)}
-        everything = local | others
-        self._unwritten = everything - written if written <= local else frozenset()
+        names = {b.name for b in written(body)}
+        self._unwritten = (local | others) - names if names <= local else frozenset()
         self._names: dict[Node, tuple[str, ...] | None] = {}
 
     def key(self, e: Emitter, x: Expr) -> Any:
