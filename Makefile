@@ -16,16 +16,18 @@ CMAKE = PATH="$(dir $(abspath $(PYTHON))):$$PATH" cmake
 
 .PHONY: test emulator check native native-tests lint pytest demo clean
 
-test: $(VENV)/.installed emulator
+test:
+	$(MAKE) --no-print-directory -j2 $(VENV)/.installed emulator
 	$(MAKE) --no-print-directory check PYTHON=$(VENV)/bin/python
 
-# The stamp names what was installed, so a change of either file installs again.
+# The stamp names what was installed, so a change of either file installs again. Most of what the
+# packages bring is never imported: what is gets compiled then.
 $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/native/*)
 	@test -n "$(BOOTSTRAP)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	test -x $(VENV)/bin/python || $(BOOTSTRAP) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet $(TORCH)
-	$(VENV)/bin/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile $(TORCH)
+	$(VENV)/bin/python -m pip install --quiet --no-compile -e '.[$(EXTRAS)]'
 	touch $@
 
 # To run code for AArch64 here; its tests are skipped, and say so, where it cannot be had.
@@ -34,7 +36,9 @@ emulator:
 	  timeout 300 sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends qemu-user" >/dev/null 2>&1 || \
 	  echo "WARNING: no qemu-aarch64 (Debian: apt-get install qemu-user, as root): code for AArch64 will not be run" >&2
 
-check: lint native-tests pytest
+check:
+	$(MAKE) --no-print-directory -j2 --output-sync lint native-tests
+	$(MAKE) --no-print-directory pytest
 
 lint:
 	$(PYTHON) -m ruff check .

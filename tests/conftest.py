@@ -16,8 +16,9 @@ os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 
 # Of the cases of a sweep one in so many runs: the first, of the next so many the second, and so on,
-# as every fourth would be of one kind wherever the innermost parameter has two or four values.
-SHARE = 4
+# as every fifth would be of one kind wherever the innermost parameter has five values. A sweep
+# whose cases are more apart than others' says a smaller number: `pytest.mark.sweep(3)`.
+SHARE = 5
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -27,10 +28,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     seen, left_out = Counter[str](), list[pytest.Item]()
     for item in items:
-        if item.get_closest_marker("sweep"):
-            function = item.nodeid.partition("[")[0]
-            run, place = divmod(seen[function], SHARE)
-            if place != run % SHARE:
+        if sweep := item.get_closest_marker("sweep"):
+            function, share = item.nodeid.partition("[")[0], (*sweep.args, SHARE)[0]
+            run, place = divmod(seen[function], share)
+            if place != run % share:
                 left_out.append(item)
             seen[function] += 1
     gone = set(left_out)
@@ -68,5 +69,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--onnx-all", action="store_true", help="all of ONNX's node tests natively, not a sample"
     )
     parser.addoption(
-        "--all-cases", action="store_true", help="all cases of sweeps, not one in four"
+        "--all-cases", action="store_true", help="all cases of sweeps, not one in five"
     )

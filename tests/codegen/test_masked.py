@@ -31,6 +31,7 @@ def source(dtype: str, lanes: int, kept: int, first: int, width: int) -> str:
     return text.replace(", 0) +", ", 0.0) +" if dtype[0] == "f" else ", 0) +")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
 @pytest.mark.parametrize("lanes", [4, 8, 12, 16, 32])
 def test_empty_parts(dtype: str, lanes: int) -> None:

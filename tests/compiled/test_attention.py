@@ -168,6 +168,7 @@ def test_masks_by_place(place: str) -> None:
     check(masked(place, "chosen"), operands, sizes=FAR)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", MASKED)
 def test_ways_to_mask(how: str) -> None:
     check(masked("window", how), operands, sizes=FAR)
@@ -225,6 +226,7 @@ def test_shared_heads(shared: int) -> None:
     check(slopes, make)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["depths", "causal", "unscaled", "linear"])
 def test_bf16(kind: str) -> None:
     """Factors in pairs: of depths and numbers of keys that are odd, under masks, with shared heads,
@@ -289,6 +291,7 @@ def test_heads_side_by_side() -> None:
     check(heads, make, ({0: "b", 1: "s"}, {0: "b", 1: "t"}, {0: "b", 1: "t"}), sizes=few)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", [None, "bf16"])
 def test_rows_pages_apart(precision: str | None) -> None:
     """Queries whose rows would meet in one set of a cache are copied, as what is multiplied."""
@@ -338,6 +341,7 @@ class Joint(torch.nn.Module):
         return attend(q, k, v), x
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("keys", [1, 49, 300])
 def test_parts_of_one_value(across: bool, keys: int) -> None:
@@ -532,6 +536,7 @@ STAYS_APART: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", STAYS_APART)
 def test_weights_that_are_made_of_others(case: str) -> None:
     def attend_so(q: Any, k: Any, v: Any, m: Any) -> Any:

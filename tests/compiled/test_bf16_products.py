@@ -79,6 +79,7 @@ def exact_abs(module: nn.Module, xs: tuple[torch.Tensor, ...]) -> float:
     return largest * xs[0].double().abs().sum().item()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_layers(name: str) -> None:
     torch.manual_seed(0)
@@ -163,6 +164,7 @@ class Chosen(nn.Module):
         return chosen @ self.weight
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["embedding", "mask", "rows", "elements", "itself"])
 def test_factors_that_other_values_choose(how: str) -> None:
     torch.manual_seed(0)

@@ -76,6 +76,7 @@ def test_matmul_integer(x: str, w: str, k: int, n: int) -> None:
     _check_matmul(x, weight, (None, list(range(n))))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", where_it_runs(*TARGETS))
 @pytest.mark.parametrize("x", TYPES)
 @pytest.mark.parametrize("w", TYPES)

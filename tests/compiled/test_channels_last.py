@@ -40,6 +40,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     torch.manual_seed(0)
@@ -93,6 +94,7 @@ def test_other_orders_stay_copies() -> None:
         assert_same(f(x), Turned()(x), tolerance=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", [None, "bf16"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_what_is_made_for_a_window_lies_along_its_rows(

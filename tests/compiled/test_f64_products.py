@@ -48,6 +48,7 @@ def test_two_values() -> None:
     check(lambda x, y: x @ y, dims, args, "[contraction")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
 def test_convolution(stride: int, dilation: int) -> None:
     conv = nn.Conv2d(19, 37, 3, padding=1, stride=stride, dilation=dilation)

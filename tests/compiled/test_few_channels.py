@@ -47,6 +47,7 @@ def test_filters(filters: int, channels: int) -> None:
     assert "[windowed] conv" in recipes(f)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", [
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": 7, "padding": 3, "stride": 2},

@@ -64,6 +64,7 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_values_with_gaps(case: str) -> None:
     fn = CASES[case]

@@ -125,6 +125,7 @@ def test_narrow_groups_of_short_rows_share_panels() -> None:
     assert_same(f(x), fn(x), tolerance=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("rank", "groups"), [(1, 4), (1, 2), (3, 4)])
 def test_other_ranks(rank: int, groups: int) -> None:
     weight, bias = tensor(72, 32 // groups, *(3,) * rank), tensor(72)
@@ -211,6 +212,7 @@ def test_a_triangular_product() -> None:
         assert_same(f(a, b), fn(a, b), tolerance=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 1), (16, 32)])
 def test_a_filter_for_each_image(channels: int, outputs: int) -> None:
     """As many groups as images: a group's filters are one image's (StyleGAN's, siamese nets')."""

@@ -80,6 +80,7 @@ CASES: dict[str, Fn] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_against_torch(name: str) -> None:
     fn = CASES[name]
@@ -111,6 +112,7 @@ def _drawn(seed: int) -> Fn:
     return run
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn(seed: int) -> None:
     fn, x = _drawn(seed), tensor(2, 16, 3, 5)

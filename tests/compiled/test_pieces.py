@@ -37,12 +37,14 @@ def some(dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.randint(-120, 120, shape).to(dtype)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("few", [2, 3, 4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_runs(dtype: torch.dtype, few: int) -> None:
     check(Apply(lambda x: runs(x, few)), lambda b, n: some(dtype, b, n, 6 * few), 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("few", [2, 3, 4, 8])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_turns(dtype: torch.dtype, few: int) -> None:

@@ -44,6 +44,7 @@ def _model(kind: str, module: torch.nn.RNNBase, path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", [3, 64, 70])
 @pytest.mark.parametrize("kind", list(ORDER))
 def test_same_as_torch(kind: str, width: int, tmp_path: Path) -> None:

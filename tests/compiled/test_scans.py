@@ -68,6 +68,7 @@ def test_one_dimension_and_another_order() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "shape", [("n", 3, 2, 7), ("n", 3, 2, 40), (2, 3, 5, "n"), ("n", "m", 4, 3, 5), (4, 0, 6)]
 )

@@ -86,6 +86,7 @@ class Embedded(nn.Module):
         return rows, self.second(rows)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("channels", [32, 40, 200])
 def test_rows_of_an_image(channels: int) -> None:
     model = Embedded(channels).eval()
@@ -99,6 +100,7 @@ def test_rows_of_an_image(channels: int) -> None:
             near(got, want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "read",
     [

@@ -60,6 +60,7 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_against_torch(name: str) -> None:
     fn, shape = CASES[name]

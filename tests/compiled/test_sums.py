@@ -27,12 +27,14 @@ def check(fn: Callable[..., Any], make: Callable[..., torch.Tensor], sizes: Any 
     return f.explain()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_sums(axes: tuple[int, ...]) -> None:
     explained = check(lambda x: x.sum(axes), tensor)
     assert "[map" not in explained  # nothing is turned around
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("axes", [(0, 2, 3), (1, 3), (0, 3)], ids=str)
 @pytest.mark.parametrize("kind", ["amax", "amin", "var", "mean", "any", "norm"])
 def test_of_rows_and_columns(kind: str, axes: tuple[int, ...]) -> None:

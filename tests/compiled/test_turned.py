@@ -52,6 +52,7 @@ def test_matrices(dtype: torch.dtype, target: str) -> None:
     assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("_large")
 @pytest.mark.parametrize("how", TURNS)
 def test_ways(how: str) -> None:

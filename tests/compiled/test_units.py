@@ -38,6 +38,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_unit_dimensions(case: str) -> None:
     fn, kernels = CASES[case]

@@ -60,6 +60,7 @@ WINDOWS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WINDOWS)
 def test_channels_taken_apart(name: str) -> None:
     fn = WINDOWS[name]

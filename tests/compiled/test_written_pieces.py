@@ -96,6 +96,7 @@ CASES: dict[str, tuple[Fn, int]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_against_torch(name: str) -> None:
     fn, steps = CASES[name]

@@ -131,6 +131,7 @@ def variables(expr: Expr) -> list[Var]:
     return [n for n in walk(expr) if isinstance(n, Var)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_rule(rule: Rule) -> None:
     rng = random.Random(rule.name)

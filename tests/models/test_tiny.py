@@ -135,6 +135,7 @@ LIBRARY: dict[str, Callable[[], Model]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LIBRARY)
 def test_models_of_a_library(name: str) -> None:
     torch.manual_seed(0)
@@ -344,6 +345,7 @@ WRITTEN: dict[str, Callable[[], Model]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WRITTEN)
 def test_models_as_users_write_them(name: str) -> None:
     torch.manual_seed(0)

@@ -62,6 +62,7 @@ def test_a_head_multiplies_at_the_small_sizes():
     assert products(after) == large * width * 32 + small * width * 48
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_same_as_torch_at_every_size(mode, bias):

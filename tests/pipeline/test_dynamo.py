@@ -167,6 +167,7 @@ CASES: dict[str, tuple[Callable[..., Any], Calls]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_functions(case: str) -> None:
     check(*CASES[case])

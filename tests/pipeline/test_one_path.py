@@ -53,6 +53,7 @@ CASES: Final[Mapping[str, tuple[nn.Module, tuple[torch.Tensor, ...], Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_is_its_trace(name: str) -> None:
     module, args, dynamic = CASES[name]

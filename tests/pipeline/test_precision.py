@@ -43,6 +43,7 @@ ONE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ONE)
 def test_one_product(kind: str) -> None:
     """Each factor is off by 2**-8 of itself, sums are f32: a bound for every output."""
@@ -152,6 +153,7 @@ def test_windows(size: tuple[int, int], channels: int) -> None:
         assert torch.equal(f(x).isfinite(), module(x).isfinite())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("width", "each"), [(16, 16), (24, 48), (65, 31), (8, 32), (32, 8)])
 def test_groups_of_channels(width: int, each: int) -> None:
     """1 x 1 convolutions of wide groups are products of pairs; panels of narrow ones are not worth

@@ -220,6 +220,7 @@ def with_zero_points(kind: str, **known: int) -> Function:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("known", [{}, {"k": 7}, {"n": 5, "m": 3, "k": 8}])
 @pytest.mark.parametrize("kind", ["left", "both", "each", "batched"])
 def test_zero_points(kind: str, known: dict[str, int]) -> None:
@@ -244,6 +245,7 @@ def cases(w: Workload, count: int = 2) -> list[tuple[int, ...]]:
     return [zero, *some]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_programs_keep_their_meaning(name: str) -> None:
     """By the best mapping, with sizes at run time and constant."""
@@ -306,6 +308,7 @@ def test_sums_that_are_no_whole_tiles(
     same(p, q, shapes, {intrinsic.name: intrinsic.semantics})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "types", "intrinsic", "known"), SMALL)
 def test_instructions(name: str, types: Types, intrinsic: Intrinsic, known: dict[str, int]) -> None:
     """Intrinsics of a fixed size that add to their output, in types of their own."""
@@ -376,6 +379,7 @@ WIDE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "types"), woven([*WIDE], [*TYPES], each=2))
 def test_compiled_results_with_squares(name: str, types: str) -> None:
     """Operands that lie across are turned by squares, where these fit, and the rest one by one."""

@@ -133,6 +133,7 @@ def test_a_processor_has_no_threads_of_that_kind() -> None:
         kernel_text(rows().bind("s_i", "blockIdx.x").function, target())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("combiner", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("threads", [1, 2, 5, 8])
 def test_threads_reduce_together(combiner: str, threads: int) -> None:

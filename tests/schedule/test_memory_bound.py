@@ -160,6 +160,7 @@ def test_rows_that_are_kept() -> None:
         assert bool(noted(p, STREAM)) is streams
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("module", "columns", "large"),
     [

@@ -86,6 +86,7 @@ def test_what_a_recipe_decides_is_in_its_trace(kind: str) -> None:
     assert replay(q.trace, p).function is q.function
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", CASES)
 def test_other_decisions_keep_the_meaning(kind: str) -> None:
     p, q, cases = scheduled(kind)

@@ -210,6 +210,7 @@ def test_a_loop_that_changed_since_is_not_pipelined() -> None:
         lower_pipelines(parse_function(text.replace("(0, 1, 1, 1)", "(0, 1, 1)")))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("stages", "orders", "barriers"),
     [((0, 0, 1), None, 3), ((0, 0, 2), None, 3), ((0, 0, 1), (1, 2, 0), 4)],

@@ -180,6 +180,7 @@ def test_code(dtype: DType, lanes: int) -> None:
     assert got.tobytes() == np.ascontiguousarray(lines.T).tobytes()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", [(100, 90), (64, 128), (17, 131), (131, 65), (3, 70), (1, 99)])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.bool]

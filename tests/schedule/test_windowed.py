@@ -61,6 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPTIONS)
 def test_keeps_the_meaning(name: str) -> None:
     options = OPTIONS[name]

@@ -102,6 +102,7 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LAYERS)
 def test_stages_of_layers_can_be_compiled(name: str, tmp_path: Path) -> None:
     """Products that are packed, panels that are copies, heads that are parts of rows."""

@@ -122,6 +122,7 @@ def block() -> tuple[nn.Module, Any]:
     return model, f
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seq", [1, 5, 11, 33])
 def test_rows_do_not_depend_on_one_another(block: tuple[nn.Module, Any], seq: int) -> None:
     model, f = block

@@ -38,6 +38,7 @@ def case(op: str, ways: int = 1, *, batch_first: bool = False, **attributes: Any
     )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("ways", [1, 2])
 def test_what_goes_into_functions_is_cut(op: str, ways: int) -> None:
@@ -45,6 +46,7 @@ def test_what_goes_into_functions_is_cut(op: str, ways: int) -> None:
     check(clipped, by_runtime(clipped), native=ways == 1, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize(
     ("names", "alphas", "betas"),

@@ -23,6 +23,7 @@ def floats(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("exclude", [0, 1])
 @pytest.mark.parametrize("sizes", [[1, 1], [3, 4], [5, 12], [7, 9], [20, 2]])

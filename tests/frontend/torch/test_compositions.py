@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_like_torch(name: str) -> None:
     fn, make = CASES[name]

@@ -139,6 +139,7 @@ def test_one_number_alone(dtype: torch.dtype) -> None:
     assert_same(pliant.compile(Apply(alone), (x,))(x), alone(x))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_samples_at_no_place(mode: str) -> None:
     """Where coordinates are infinite, far away or NaN."""

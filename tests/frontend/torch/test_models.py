@@ -47,6 +47,7 @@ CNNS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CNNS)
 def test_image_models(name: str) -> None:
     torch.manual_seed(0)
@@ -155,6 +156,7 @@ TEXT: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TEXT)
 def test_language_models(name: str) -> None:
     others = [(tokens(1, 1),), (tokens(3, 11),)]

@@ -94,6 +94,7 @@ BINARY = (
 ).split()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_functions_broadcast(name: str) -> None:
     fn = getattr(torch, name)

@@ -120,6 +120,7 @@ CELLS: dict[str, nn.RNNCellBase] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CELLS)
 def test_cells(name: str) -> None:
     cell = CELLS[name].eval()

@@ -19,6 +19,7 @@ from tests.compiled.torch_run import Apply
 ROUNDINGS = {"floor": math.floor, "ceil": math.ceil, "round": round}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ROUNDINGS)
 @settings(deadline=None)
 @given(

@@ -45,6 +45,7 @@ def sums(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("values", ["near", "far"])
 def test_elementwise(dtype: torch.dtype, values: str) -> None:
