@@ -16,9 +16,9 @@ os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 
 # Of the cases of a sweep one in so many runs: the first, of the next so many the second, and so on,
-# as every fifth would be of one kind wherever the innermost parameter has five values. A sweep
-# whose cases are more apart than others' says a smaller number: `pytest.mark.sweep(3)`.
-SHARE = 5
+# as every eighth would be of one kind wherever the innermost parameter has two or four values. A
+# sweep whose cases are more apart than others' says a smaller number: `pytest.mark.sweep(3)`.
+SHARE = 8
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,5 +69,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--onnx-all", action="store_true", help="all of ONNX's node tests natively, not a sample"
     )
     parser.addoption(
-        "--all-cases", action="store_true", help="all cases of sweeps, not one in five"
+        "--all-cases", action="store_true", help="all cases of sweeps, not one in eight"
     )

@@ -95,6 +95,7 @@ def test_devices_stay_what_they_are(cli: Run, model: Path, tmp_path: Path) -> No
     assert (tmp_path / "null").is_symlink() and Path("/dev/null").is_char_device()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("phase", ["import", "kernels"])
 def test_an_interrupted_compilation(
