@@ -46,6 +46,10 @@ def branches(x: f32["8*n"], z: f32["8*n"], y: f32[3, "8*n"], n: i64, m: i64):
                     y[a, b] = x[b] / z[b] + 1.0
 """
 
+DEAR = BRANCHES.replace("x[b] / z[b]", "exp(tanh(x[b] / z[b]))")  # too dear to compute in vain
+FOURTHS = DEAR.replace('x: f32["8*n"]', 'x: f32[1, "8*n"]').replace("x[b]", "x[a//4, b]")
+OWN = DEAR.replace('z: f32["8*n"]', 'z: f32[3, "8*n"]').replace("z[b]", "z[a, b]")
+
 
 def loads(text: str) -> int:
     return len(re.findall(r"= load <8 x float>", text))
@@ -83,10 +87,21 @@ def test_what_may_be_written_is_read_again() -> None:
 
 @pytest.mark.parametrize("m", [0, 1, 2, 3])
 def test_branches(m: int) -> None:
-    """What one of them computed is not there where it was not taken."""
+    """What they have in common is computed before the first; what one of them computed is not there
+    where it was not taken."""
     rng = np.random.default_rng(m)
     x, z = (rng.standard_normal(16).astype(np.float32) for _ in range(2))
     y = np.zeros((3, 16), np.float32)
     native(parse_function(BRANCHES), [x, z, y], {"n": 2, "m": m})
     expected = np.where(np.arange(3)[:, None] + m < 3, x / z + np.float32(1), np.float32(0))
     np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("source", "total", "before"), [(DEAR, 2, 2), (FOURTHS, 2, 2), (OWN, 4, 1)]
+)
+def test_before_branches(source: str, total: int, before: int) -> None:
+    """What is the same in every step: x by the fourth part of a step, too; not what is a step's."""
+    text = text_of(source)
+    assert loads(text) == total
+    assert loads(re.split(r"br i1 [^,]*, label %then", text)[0]) == before

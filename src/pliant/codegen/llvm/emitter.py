@@ -75,13 +75,13 @@ class Options:
 @dataclass
 class _Scope:
     """`values` stay what they are in the whole scope. `memo` has values of expressions; a scope of
-    an expression's part has those around it, too, as nothing is written meanwhile. The scope begins
-    in `block`."""
+    an expression's part has those around it, too, as nothing is written meanwhile. `straight`: it
+    runs whenever the scope around it does, and once."""
 
-    block: str
     values: dict[Any, Any] = field(default_factory=dict)
     memo: dict[Expr, Val] = field(default_factory=dict)
     of_part: bool = False
+    straight: bool = False
 
 
 # A buffer, how far ahead it is asked for, or what is, into which level of the caches, and for which
@@ -120,7 +120,7 @@ class Emitter:
         self._noalias: frozenset[str] = frozenset()  # buffers that nothing else points into
         self._params: frozenset[str] = frozenset()  # buffers that come from outside
         self.steady: Steady | None = None  # in an unrolled loop
-        self._scopes: list[_Scope] = [_Scope(self.text.block)]
+        self._scopes: list[_Scope] = [_Scope()]
         self.loops: list[Loop] = []  # counted ones around, outermost first
         self._bodies = 0
 
@@ -198,16 +198,17 @@ class Emitter:
         self._scopes[-1].values[key] = value
 
     def cache_steady(self, key: Any, value: Val) -> None:
-        """Keep it as long as what is here comes before all else: to the end of the outermost scope
-        that begins in this block."""
-        begun = (s for s in self._scopes if s.block == self.text.block)
-        next(begun, self._scopes[-1]).values[key] = value
+        """Keep it as long as what is here comes before all else: to the end of the next scope
+        around that is entered at a branch."""
+        entered = (s for s in reversed(self._scopes) if not s.straight)
+        next(entered).values[key] = value
 
     @contextmanager
-    def scope(self, *, of_part: bool = False) -> Iterator[None]:
-        """Code that does not dominate what follows: forget its values at the end. `of_part`: it is
-        a part of an expression."""
-        self._scopes.append(_Scope(self.text.block, of_part=of_part))
+    def scope(self, *, of_part: bool = False, straight: bool = False) -> Iterator[None]:
+        """Code whose values are forgotten at its end: it does not dominate what follows, unless it
+        is `straight` on, and names mean something else there. `of_part`: it is a part of an
+        expression."""
+        self._scopes.append(_Scope(of_part=of_part, straight=straight))
         try:
             yield
         finally:
@@ -216,7 +217,7 @@ class Emitter:
     @contextmanager
     def outside(self, loop: Loop) -> Iterator[None]:
         """Code that comes before a loop whose body is being emitted: in another block than this."""
-        around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope("")]
+        around, self._scopes = self._scopes, [*self._scopes[: loop.scopes], _Scope()]
         loops, self.loops = self.loops, self.loops[: self.loops.index(loop)]
         with self.text.into(loop.before):
             yield
@@ -242,7 +243,7 @@ class Emitter:
     def vector(self, name: str, lanes: int) -> Iterator[None]:
         """The variable `name` runs over `lanes` lanes at once inside."""
         self.lanes, self.lane_var = lanes, name
-        with self.scope():
+        with self.scope(straight=True):
             yield
         self.lanes, self.lane_var = 1, ""
 
@@ -251,7 +252,7 @@ class Emitter:
         """The loop variable `name` is the constant `value` inside."""
         self._const_sizes[name] = value
         self._sizes[name] = str(value)
-        with self.scope():
+        with self.scope(straight=True):
             yield
         del self._const_sizes[name], self._sizes[name]
 
@@ -404,8 +405,8 @@ class Emitter:
         outermost = self.steady is None
         if outermost:
             ours = frozenset(self._places) - self._params | self._noalias
-            self.steady = Steady(s.body, ours, self._params)
-        with self.scope():
+            self.steady = Steady(s.body, ours, self._params, self.facts)
+        with self.scope(straight=True):
             for k in range(self.resolve(s.extent).value):
                 with self.bound(s.var, k):
                     self._iteration(s.var, s.body, dict(s.notes).get(PREFETCH))
@@ -520,6 +521,8 @@ class Emitter:
             return
         if s.otherwise is None and isinstance(s.then, Store) and memory.store_if(self, c, s.then):
             return
+        if self.steady is not None and isinstance(s.then, Store):
+            self._ahead(s.cond, s.then.value)
         t = self.text
         then, done = t.label("then"), t.label("done")
         other = done if s.otherwise is None else t.label("else")
@@ -531,6 +534,12 @@ class Emitter:
                     self.statement(body)
                 t.jump(done)
         t.start(done)
+
+    def _ahead(self, cond: Expr, value: Expr) -> None:
+        """Compute before a branch what a value in it has in common with those of other steps of an
+        unrolled loop, which have branches of their own."""
+        chosen = {n for x in walk(cond) if isinstance(x, Index) for n in x.int_.names}
+        exprs.emit_common(self, value, frozenset(chosen & self._const_sizes.keys()))
 
     def _whole(self, s: If) -> str | None:
         """Whether a condition on sizes holds in all lanes, where that is worth a branch: without

@@ -78,6 +78,23 @@ def emit(e: Emitter, x: Expr) -> Val:
     return found
 
 
+def emit_common(e: Emitter, x: Expr, steps: frozenset[str]) -> None:
+    """Compute what of `x` is the same in all of these variables' steps of unrolled loops and may be
+    computed in vain. Kept values are found where `x` itself is."""
+    if isinstance(x, Select) and (known := _known(e, x.cond)) is not None:
+        emit_common(e, x.a if known else x.b, steps)
+        return
+    if e.steady is None or not isinstance(x, Binary | Unary | Cast | Load | Select):
+        return
+    key = e.steady.key(e, x, steps)
+    if key is None or e.has_effects(x):
+        for part in x.children():
+            if isinstance(part, Expr):
+                emit_common(e, part, steps)
+    elif e.cached(key) is None:
+        emit(e, x)
+
+
 def widen(e: Emitter, v: Val) -> Val:
     """`v` in every lane."""
     if v.lanes == e.lanes:

@@ -17,23 +17,29 @@ from pliant.loop.stmt import Stmt
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
+    from pliant.sym.facts import Facts
 
 _PLAIN: Final = (Binary, Cast, Const, Index, Load, Select, Unary, Var)
 
 
 class Steady:
     """Values during a loop of this body. Nothing else points into the buffers that are `local`; the
-    `others` are what the loop may read besides."""
+    `others` are what the loop may read besides. An index that is the same for all that the `facts`
+    say of a variable has no value of it."""
 
-    def __init__(self, body: Stmt, local: frozenset[str], others: frozenset[str]) -> None:
+    def __init__(
+        self, body: Stmt, local: frozenset[str], others: frozenset[str], facts: Facts
+    ) -> None:
         names = {b.name for b in written(body)}
         self._unwritten = (local | others) - names if names <= local else frozenset()
+        self._facts = facts
         self._names: dict[Node, tuple[str, ...] | None] = {}
 
-    def key(self, e: Emitter, x: Expr) -> Any:
-        """What the value of `x` is kept under; None where it may change, or is none's."""
+    def key(self, e: Emitter, x: Expr, steps: frozenset[str] = frozenset()) -> Any:
+        """What the value of `x` is kept under; None where it may change, with one of the `steps`,
+        too, or is none's."""
         names = self._names_in(x)
-        if names is None:
+        if names is None or not steps.isdisjoint(names):
             return None
         values = [e.text_of(n) for n in names]
         return (x, e.mask, e.to_bf16, e.lane_var, e.lanes, *values)
@@ -47,7 +53,7 @@ class Steady:
         steady = isinstance(x, _PLAIN)
         match x:
             case Index(i):
-                found = set(i.names)
+                found = set(self._facts.simplify(i).names)
             case Var(name):
                 found = {name}
             case Load(source, indices):
