@@ -235,7 +235,7 @@ class Emitter:
         if self.mask is not None:
             condition = self.text.assign(f"and {flag} {self.mask}, {condition}")
         self.mask, self.mask_is_nonempty = condition, False
-        with self.scope(of_part=of_part):
+        with self.scope(of_part=of_part, straight=True):
             yield
         self.mask, self.mask_is_nonempty = before
 
@@ -521,7 +521,8 @@ class Emitter:
             return
         if s.otherwise is None and isinstance(s.then, Store) and memory.store_if(self, c, s.then):
             return
-        if self.steady is not None and isinstance(s.then, Store):
+        # What registers take up is loaded next to the sum that it goes into.
+        if isinstance(s.then, Store) and s.then.buffer.scope != "register":
             self._ahead(s.cond, s.then.value)
         t = self.text
         then, done = t.label("then"), t.label("done")
@@ -538,6 +539,8 @@ class Emitter:
     def _ahead(self, cond: Expr, value: Expr) -> None:
         """Compute before a branch what a value in it has in common with those of other steps of an
         unrolled loop, which have branches of their own."""
+        if self.steady is None:
+            return
         chosen = {n for x in walk(cond) if isinstance(x, Index) for n in x.int_.names}
         exprs.emit_common(self, value, frozenset(chosen & self._const_sizes.keys()))
 
@@ -600,16 +603,18 @@ class Emitter:
         is known that there are `some`."""
         t = self.text
         with self.masked(condition, negate=negate):
-            done = ""
-            if not some:
-                here, done = t.label("some"), t.label("done")
-                t.branch(self.any_active(), here, done)
-                t.start(here)
+            if some:
+                self.mask_is_nonempty = True
+                self.statement(body)
+                return
+            here, done = t.label("some"), t.label("done")
+            t.branch(self.any_active(), here, done)
+            t.start(here)
             self.mask_is_nonempty = True
-            self.statement(body)
-            if done:
-                t.jump(done)
-                t.start(done)
+            with self.scope():
+                self.statement(body)
+            t.jump(done)
+            t.start(done)
 
     def _while(self, s: While) -> None:
         t = self.text
