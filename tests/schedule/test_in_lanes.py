@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -195,13 +197,14 @@ def test_every_target(name: str) -> None:
         assert "alwaysinline" in text and f"<{t.lanes(32)} x " in text
 
 
-def test_narrower_vectors() -> None:
+@pytest.mark.sweep
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("make", [DEPTHWISE, window(2, last=True, **each(10))], ids=["one", "all"])
+def test_narrower_vectors(lanes: int, types: str, make: Any) -> None:
     """Those of other processors, on this one."""
-    for lanes in (4, 8):
-        for types in TYPES.values():
-            for make in (DEPTHWISE, window(2, last=True, **each(10))):
-                w = make(types)
-                check(Kernel(in_lanes(w, types, lanes).function, target()), w, 5)
+    w = make(TYPES[types])
+    check(Kernel(in_lanes(w, TYPES[types], lanes).function, target()), w, 5)
 
 
 @pytest.mark.parametrize("kind", ["left", "both"])
