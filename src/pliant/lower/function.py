@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pliant.graph.facts import facts_of
@@ -30,7 +31,7 @@ from pliant.lower.groups import Group, form_groups
 from pliant.lower.host import host_function
 from pliant.lower.inline_copies import inline_copies
 from pliant.lower.joined import Joined, Part, join_in_place
-from pliant.lower.layout import Gap, Order, choose_layouts, relay, room_of
+from pliant.lower.layout import choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.narrow_values import narrow_values
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
@@ -45,6 +46,7 @@ from pliant.lower.split_sums import split_sums
 from pliant.lower.stages import Stage, Stages, copy_of, fission
 from pliant.lower.vector_products import vector_products
 from pliant.lower.zero_points import read_bytes, sum_zeros_apart
+from pliant.sym.expr import Int
 
 Watch = Callable[[str, Callable[[], Sequence[Any]]], None]
 """Is told the name of a stage and can have its functions."""
@@ -157,18 +159,23 @@ def lower_function(
             split_functions(halves, prepared, decided), halves, kernels, decided
         ),
     )
+    launch = partial(
+        outline, facts=s.facts, orders=orders, gaps=gaps, plans=plans,
+        constant_extents=constant_extents, numerics=numerics, flushes=narrow, lanes=lanes,
+    )  # fmt: skip
+
+    def room(name: str) -> Int:
+        """The bytes of a value in memory."""
+        value = s.types[name]
+        return room_of(value.dims, orders[name], gaps.get(name)) * value.dtype.bytes
+
     prepare = None
     if early:
-        prepare = _lower_part(
-            function.replace(name=prepare_name(function), params=(), dims=(), equalities=()),
-            s, kernels[0], orders, gaps, plans, {}, prepared, [v.name for v, _ in function.weights],
-            constant_extents, numerics, narrow, lanes,
-        )  # fmt: skip
+        once = function.replace(name=prepare_name(function), params=(), dims=(), equalities=())
+        every = [v.name for v, _ in function.weights]
+        prepare = _lower_part(once, s, kernels[0], launch, room, {}, prepared, every)
     used = _used_weights(kernels[-1], s, prepared)
-    main = _lower_part(
-        function, s, kernels[-1], orders, gaps, plans, parts, s.results, used, constant_extents,
-        numerics, narrow, lanes,
-    )  # fmt: skip
+    main = _lower_part(function, s, kernels[-1], launch, room, parts, s.results, used)
     return Split(prepare, main, prepared)
 
 
@@ -215,11 +222,16 @@ def _used_weights(groups: list[Group], s: Stages, prepared: tuple[str, ...]) -> 
 
 
 def _lower_part(
-    function: GraphFunction, s: Stages, groups: list[Group], orders: dict[str, Order],
-    gaps: dict[str, Gap], plans: dict[str, Plan], parts: Mapping[str, Part],
-    results: tuple[str, ...], weights: list[str], constant_extents: bool, numerics: str,
-    narrow: bool, lanes: int,
-) -> Lowered:  # fmt: skip
+    function: GraphFunction,
+    s: Stages,
+    groups: list[Group],
+    launch: Callable[[Group], Launch],
+    room: Callable[[str], Int],
+    parts: Mapping[str, Part],
+    results: tuple[str, ...],
+    weights: list[str],
+) -> Lowered:
+    """What `launch` makes of each group, in memory of which a value takes `room`."""
     # Of a whole whose parts lie in it there is nothing to launch.
     kept = [k for k, g in enumerate(groups) if g.kind != "joined"]
     places = {k: at for at, k in enumerate(kept)} | {-1: -1}
@@ -227,17 +239,11 @@ def _lower_part(
         replace(g, after=places.get(g.after, -1), obstacle=g.obstacle if g.after in places else "")
         for g in (groups[k] for k in kept)
     ]
-    launches = [
-        outline(
-            g, s.facts, orders, gaps, plans, constant_extents=constant_extents, numerics=numerics,
-            flushes=narrow, lanes=lanes,
-        )
-        for g in groups
-    ]  # fmt: skip
+    launches = [launch(g) for g in groups]
     specs = (spec for x in launches for spec in (x.spec, *(v.spec for v in x.variants)))
     symbols = {spec: kernel_symbol(spec) for spec in dict.fromkeys(specs)}
     sizes = {
-        name: room_of(s.types[name].dims, orders[name], gaps.get(name)) * s.types[name].dtype.bytes
+        name: room(name)
         for name in (*(n for x in launches for n in x.outputs), *(p.whole for p in parts.values()))
         if name not in results and name not in parts
     }
