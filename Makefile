@@ -17,11 +17,11 @@ CMAKE = PATH="$(dir $(abspath $(PYTHON))):$$PATH" cmake
 .PHONY: test emulator check native native-tests lint pytest demo clean
 
 test:
-	$(MAKE) --no-print-directory -j2 $(VENV)/.installed emulator
+	$(MAKE) --no-print-directory -j $(JOBS) $(VENV)/.installed emulator
 	$(MAKE) --no-print-directory check PYTHON=$(VENV)/bin/python
 
-# The stamp names what was installed, so a change of either file installs again. Most of what the
-# packages bring is never imported: what is gets compiled then.
+# The stamp names what was installed, so a change of either file installs again. Most modules of the
+# packages are never imported; those that are, are compiled then.
 $(VENV)/.installed: pyproject.toml CMakeLists.txt $(wildcard src/pliant/runtime/native/*)
 	@test -n "$(BOOTSTRAP)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	test -x $(VENV)/bin/python || $(BOOTSTRAP) -m venv $(VENV)
@@ -37,7 +37,7 @@ emulator:
 	  echo "WARNING: no qemu-aarch64 (Debian: apt-get install qemu-user, as root): code for AArch64 will not be run" >&2
 
 check:
-	$(MAKE) --no-print-directory -j2 --output-sync lint native-tests
+	$(MAKE) --no-print-directory -j $(JOBS) --output-sync lint native-tests
 	$(MAKE) --no-print-directory pytest
 
 lint:

@@ -105,3 +105,13 @@ def test_before_branches(source: str, total: int, before: int) -> None:
     text = text_of(source)
     assert loads(text) == total
     assert loads(re.split(r"br i1 [^,]*, label %then", text)[0]) == before
+
+
+def test_what_is_wanted_often_is_asked_for_once() -> None:
+    """Each of 60 values is wanted twice by the next: 2^60 ways down to the first."""
+    lines = ["_e0 = z[a, b] + 1.0", *(f"_e{k} = _e{k - 1} * _e{k - 1}" for k in range(1, 60))]
+    indent = " " * 20
+    value = "".join(f"{line}\n{indent}" for line in lines) + "y[a, b] = _e59 * x[b]"
+    text = text_of(OWN.replace("y[a, b] = exp(tanh(x[b] / z[a, b])) + 1.0", value))
+    assert loads(text) == 4
+    assert text.count("fmul <8 x float>") == 3 * 60

@@ -20,7 +20,7 @@ pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("what", [("--count", "120"), ("--onnx", "--few", "--count", "50")])
+@pytest.mark.parametrize("what", [("--count", "200"), ("--onnx", "--few", "--count", "80")])
 def test_no_file_does_harm(what: tuple[str, ...], tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "bench" / "fuzz_artifact.py"), *what, "--minutes", "2"]
     path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"

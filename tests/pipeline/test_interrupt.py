@@ -44,7 +44,7 @@ def test_an_interrupted_compilation(monkeypatch: pytest.MonkeyPatch, processes: 
     pick = random.Random(0)
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        for _ in range(4):
+        for _ in range(8):
             try:
                 signal.setitimer(signal.ITIMER_REAL, pick.uniform(0.001, whole))
                 compile_and_run()

@@ -221,7 +221,7 @@ def schedules(draw: Any) -> tuple[Program, Program]:
     return start, p
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schedules())
 def test_random_steps_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair
@@ -261,7 +261,7 @@ def attempt(p: Program, name: str, *args: Any) -> Program:
         return p
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(device_schedules())
 def test_random_launches_are_refused_or_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair

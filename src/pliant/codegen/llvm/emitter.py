@@ -205,8 +205,8 @@ class Emitter:
 
     @contextmanager
     def scope(self, *, of_part: bool = False, straight: bool = False) -> Iterator[None]:
-        """Code whose values are forgotten at its end: it does not dominate what follows, unless it
-        is `straight` on, and names mean something else there. `of_part`: it is a part of an
+        """Code whose values are forgotten at its end, as it does not dominate what follows or, if
+        it runs `straight` on, as names mean something else there. `of_part`: it is a part of an
         expression."""
         self._scopes.append(_Scope(of_part=of_part, straight=straight))
         try:
@@ -542,7 +542,7 @@ class Emitter:
         if self.steady is None:
             return
         chosen = {n for x in walk(cond) if isinstance(x, Index) for n in x.int_.names}
-        exprs.emit_common(self, value, frozenset(chosen & self._const_sizes.keys()))
+        exprs.emit_common(self, self.steady, value, frozenset(chosen & self._const_sizes.keys()))
 
     def _whole(self, s: If) -> str | None:
         """Whether a condition on sizes holds in all lanes, where that is worth a branch: without
@@ -603,18 +603,17 @@ class Emitter:
         is known that there are `some`."""
         t = self.text
         with self.masked(condition, negate=negate):
-            if some:
-                self.mask_is_nonempty = True
-                self.statement(body)
-                return
-            here, done = t.label("some"), t.label("done")
-            t.branch(self.any_active(), here, done)
-            t.start(here)
+            done = ""
+            if not some:
+                here, done = t.label("some"), t.label("done")
+                t.branch(self.any_active(), here, done)
+                t.start(here)
             self.mask_is_nonempty = True
-            with self.scope():
+            with self.scope(straight=some):
                 self.statement(body)
-            t.jump(done)
-            t.start(done)
+            if done:
+                t.jump(done)
+                t.start(done)
 
     def _while(self, s: While) -> None:
         t = self.text

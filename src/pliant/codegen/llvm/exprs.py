@@ -37,6 +37,7 @@ from pliant.ir.scalar import COMBINER_OPS
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
+    from pliant.codegen.llvm.steady import Steady
     from pliant.loop.stmt import Buffer
 
 
@@ -78,21 +79,22 @@ def emit(e: Emitter, x: Expr) -> Val:
     return found
 
 
-def emit_common(e: Emitter, x: Expr, steps: frozenset[str]) -> None:
+def emit_common(e: Emitter, steady: Steady, x: Expr, steps: frozenset[str]) -> None:
     """Compute what of `x` is the same in all of these variables' steps of unrolled loops and may be
-    computed in vain. Kept values are found where `x` itself is."""
-    if isinstance(x, Select) and (known := _known(e, x.cond)) is not None:
-        emit_common(e, x.a if known else x.b, steps)
-        return
-    if e.steady is None or not isinstance(x, Binary | Unary | Cast | Load | Select):
-        return
-    key = e.steady.key(e, x, steps)
-    if key is None or e.has_effects(x):
-        for part in x.children():
-            if isinstance(part, Expr):
-                emit_common(e, part, steps)
-    elif e.cached(key) is None:
-        emit(e, x)
+    computed in vain. It is kept, and found where `x` itself is wanted."""
+    pending, seen = [x], set[Expr]()
+    while pending:
+        x = pending.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if isinstance(x, Select) and (known := _known(e, x.cond)) is not None:
+            pending.append(x.a if known else x.b)
+        elif isinstance(x, Binary | Unary | Cast | Load | Select):
+            if steady.is_common(x, steps) and not e.has_effects(x):
+                emit(e, x)
+            else:
+                pending += [part for part in reversed(x.children()) if isinstance(part, Expr)]
 
 
 def widen(e: Emitter, v: Val) -> Val:

@@ -35,14 +35,18 @@ class Steady:
         self._facts = facts
         self._names: dict[Node, tuple[str, ...] | None] = {}
 
-    def key(self, e: Emitter, x: Expr, steps: frozenset[str] = frozenset()) -> Any:
-        """What the value of `x` is kept under; None where it may change, with one of the `steps`,
-        too, or is none's."""
+    def key(self, e: Emitter, x: Expr) -> Any:
+        """What the value of `x` is kept under; None where it may change, or is none's."""
         names = self._names_in(x)
-        if names is None or not steps.isdisjoint(names):
+        if names is None:
             return None
         values = [e.text_of(n) for n in names]
         return (x, e.mask, e.to_bf16, e.lane_var, e.lanes, *values)
+
+    def is_common(self, x: Expr, steps: frozenset[str]) -> bool:
+        """Whether `x` has one value, whatever these variables are."""
+        names = self._names_in(x)
+        return names is not None and steps.isdisjoint(names)
 
     def _names_in(self, x: Node) -> tuple[str, ...] | None:
         """The variables of an expression that has a value as steady as theirs."""
