@@ -287,6 +287,7 @@ FITS = (
     expm1_fit("EXPM1_F64", 11, 53),
     exp2_fit("EXP2_F32", 6, 24),
     exp2_fit("EXP2_ROUNDED_F32", 5, 24),
+    exp2_fit("EXP2_SIXTEENTH_F32", 3, 24, HALF / 8),
     exp2_fit("EXP2_THIRTY_SECOND_F32", 2, 24, HALF / 32),
     exp2_fit("EXP2_F64", 11, 53),
     exp2_fit("EXP2_MEDIUM", 6, 53),

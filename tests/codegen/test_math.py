@@ -112,16 +112,19 @@ def test_f32_within_two_ulps(name: str) -> None:
 
 @pytest.mark.parametrize("features", [None, "+avx2,+fma", "+sse2"])
 @pytest.mark.parametrize("lanes", [1, 8, 16])
-def test_exp_of_a_difference(lanes: int, features: str | None) -> None:
+@pytest.mark.parametrize("name", ["exp_of_difference", "exp_from_max"])
+def test_exp_of_a_difference(name: str, lanes: int, features: str | None) -> None:
     """No more error than the difference itself has after it was rounded: |x| / 4 ulp. What is
-    below 2^-125 may be 0."""
+    below 2^-125 may be anything between 0 and that; where exp rounds to 0, so do they."""
     x = f32_points("exp")
-    got = runner("exp_of_difference", f32, lanes, features)(x)
+    x = np.where(x > 0, -x, x) if name == "exp_from_max" else x
+    got = runner(name, f32, lanes, features)(x)
     with np.errstate(all="ignore"):
         want = np.exp(x.astype(np.float64))
     bound = 2.0 + np.where(np.abs(x) < 128, np.abs(x), 0.0) / 4
     error = ulp_error(got, want)
-    error[(got == 0) & (want < 2.0**-125)] = 0
+    error[(got >= 0) & (got <= 2.0**-125) & (want < 2.0**-125)] = 0
+    assert (got[x < -104] == 0).all()
     i = int(np.argmax(error - bound))
     assert error[i] <= bound[i], f"{error[i]} ulp at {x[i]}: {got[i]} instead of {want[i]}"
 
@@ -288,6 +291,9 @@ def test_f64_special_values_and_widths(name: str) -> None:
         ("exp_of_difference", -math.inf, 0.0),
         ("exp_of_difference", -3e38, 0.0),
         ("exp_of_difference", 3e38, math.inf),
+        ("exp_from_max", 0.0, 1.0),
+        ("exp_from_max", -math.inf, 0.0),
+        ("exp_from_max", -3e38, 0.0),
         ("exp2", 10.0, 1024.0),
         ("log2", 8.0, 3.0),
         ("log2", 2.0**-149, -149.0),

@@ -44,8 +44,10 @@ FLOAT_UNARY: Final = frozenset(
     "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf erfc sin cos tan asin acos"
     " atan sinh cosh asinh acosh atanh floor ceil trunc round".split()
 )
+# exp_from_max: exp of what is not above 0 (or NaN), as a difference from a maximum is.
 # neg/abs: any number; sign: any number; not: bool or integer (bitwise); isnan/isinf: float -> bool
-UNARY_OPS: Final = FLOAT_UNARY | {"neg", "abs", "sign", "not", "isnan", "isinf"}
+_OF_FLOATS: Final = FLOAT_UNARY | {"exp_from_max", "isnan", "isinf"}
+UNARY_OPS: Final = _OF_FLOATS | {"neg", "abs", "sign", "not"}
 
 # eq, ne, lt, le: any type -> bool. NaN compares unequal.
 COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le"})
@@ -206,8 +208,7 @@ class Unary(Expr):
     def __post_init__(self) -> None:
         if self.op not in UNARY_OPS:
             raise InvalidModelError(f"no unary operator {self.op!r}")
-        needs_float = self.op in FLOAT_UNARY or self.op in ("isnan", "isinf")
-        if needs_float and not self.a.dtype.is_float:
+        if self.op in _OF_FLOATS and not self.a.dtype.is_float:
             raise InvalidModelError(f"{self.op} needs a float, not {self.a.dtype}")
         self._typed(boolean if self.op in ("isnan", "isinf") else self.a.dtype)
 

@@ -38,6 +38,7 @@ def _erfc(x: Array) -> Array:
 
 _FLOAT_UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
     "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2,
+    "exp_from_max": np.exp,
     "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc, "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,

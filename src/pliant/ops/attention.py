@@ -151,7 +151,7 @@ def _probabilities(scores: Compute) -> Compute:
 
     def exponential(*i: Int) -> Expr:
         largest = top[i[:-1]]
-        return Unary("exp", scores[i] - select(largest.eq(-math.inf), 0.0, largest))
+        return Unary("exp_from_max", scores[i] - select(largest.eq(-math.inf), 0.0, largest))
 
     e = compute(scores.shape, exponential, "scores_exp")
     total = over_axes(e, "sum", last, False, lambda p: e[p], "scores_sum")

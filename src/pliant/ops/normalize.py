@@ -42,7 +42,7 @@ WIDE_WINDOW: Final = 32  # channels; of wider ones it is asked how many there ar
 def softmax(x: Tensor, *, axis: int) -> Tensor:
     """exp(x - max x) / sum(exp(x - max x)) along `axis`."""
     shifted = _shifted_by_max(x, axis)
-    e = compute(x.shape, lambda *i: Unary("exp", shifted(i)), "softmax_exp")
+    e = compute(x.shape, lambda *i: Unary("exp_from_max", shifted(i)), "softmax_exp")
     s = over_axes(e, "sum", (axis,), False, lambda p: e[p], "softmax_sum")
     # One division a row: the sum is at least 1 (or NaN), so its reciprocal is exact to half an ULP.
     part = compute(s.shape, lambda *i: 1.0 / s[i], "softmax_part")
@@ -54,7 +54,9 @@ def softmax(x: Tensor, *, axis: int) -> Tensor:
 def log_softmax(x: Tensor, *, axis: int) -> Tensor:
     """x - max x - log(sum(exp(x - max x))) along `axis`."""
     shifted = _shifted_by_max(x, axis)
-    s = over_axes(x, "sum", (axis,), False, lambda p: Unary("exp", shifted(p)), "softmax_sum")
+    s = over_axes(
+        x, "sum", (axis,), False, lambda p: Unary("exp_from_max", shifted(p)), "softmax_sum"
+    )
     log = compute(s.shape, lambda *i: Unary("log", s[i]), "softmax_log")
     return compute(
         x.shape,

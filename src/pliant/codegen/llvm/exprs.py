@@ -123,6 +123,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
             return memory.load(e, x)
         case Unary("exp", Binary("sub") as a) if x.dtype is f32:
             return call_math(e, "exp_of_difference", emit(e, a))
+        case Unary("exp_from_max", a) if x.dtype is f32 and not _is_of_read(a):
+            return call_math(e, "exp_of_difference", emit(e, a))
         case Unary("erf", a) if x.dtype is f32 and e.to_bf16:
             return call_math(e, "erf_to_round", emit(e, a))
         case Unary("log1p", Unary("exp", a)) if x.dtype is f32 and _may_fuse(e, f32):
@@ -287,6 +289,15 @@ def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
         case _:
             return None
     return _fused(e, *factors, total)
+
+
+def _is_of_read(x: Expr) -> bool:
+    """Whether x is a difference of what was read, which is what the maximum was made of. What is
+    computed here may be rounded otherwise than it was there, and so be above the maximum."""
+    match x:
+        case Binary("sub", Load() | Cast(Load()), _):
+            return True
+    return False
 
 
 def _is_one(x: Expr) -> bool:

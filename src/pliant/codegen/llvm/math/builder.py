@@ -224,6 +224,7 @@ class Builder:
         self.has_scalef = bits == 512 or ("avx512vl" in features and bits in (128, 256))
         self.has_scalef &= "avx512f" in features
         self.has_tables = bits == 512 and dtype is f32 and {"avx512f", "avx512dq"} <= features
+        self.has_table_of_8 = bits == 256 and dtype is f32 and "avx2" in features
         self.has_fma = not features.isdisjoint(("fma", "neon"))
         self.params = tuple(Value(self, f"%x{i}", self.format.kind) for i in range(arity))
         self.declares: dict[str, None] = {}
@@ -304,15 +305,15 @@ class Builder:
 
     def entry_of(self, index: Value, table: tuple[float, ...]) -> Value:
         """By the instruction for one or for two registers full of entries."""
-        assert self.has_tables
+        assert self.has_tables or (self.has_table_of_8 and len(table) == self.lanes)
         assert len(table) in (self.lanes, 2 * self.lanes)
         vector, indices = self.type("float"), self.type(index.kind)
         entries = [f"float {_literal('float', t)}" for t in table]
         halves = [entries[k : k + self.lanes] for k in range(0, len(entries), self.lanes)]
         values = [(vector, f"<{', '.join(half)}>") for half in halves]
         values.insert(1, (indices, index.text))
-        kind = "permvar.sf" if len(halves) == 1 else "vpermi2var.ps"
-        name = f"@llvm.x86.avx512.{kind}.{self.lanes * self.format.bits}"
+        kind = "avx512.permvar.sf.512" if len(halves) == 1 else "avx512.vpermi2var.ps.512"
+        name = f"@llvm.x86.{kind if self.has_tables else 'avx2.permps'}"
         self.declares[f"declare {vector} {name}({', '.join(t for t, _ in values)})"] = None
         arguments = ", ".join(f"{t} {text}" for t, text in values)
         return self.emit(f"call {vector} {name}({arguments})", "float")
@@ -420,6 +421,16 @@ def in_pairs(x: Value, coefficients: tuple[float, ...]) -> Value:
 def round_f32(number: float) -> float:
     """The nearest f32."""
     return float(struct.unpack("<f", struct.pack("<f", number))[0])
+
+
+def bits_of_f32(number: float) -> int:
+    """Those of the nearest f32."""
+    return int(struct.unpack("<i", struct.pack("<f", number))[0])
+
+
+def f32_of_bits(bits: int) -> float:
+    """The f32 with these bits."""
+    return float(struct.unpack("<f", struct.pack("<i", bits))[0])
 
 
 def _literal(kind: Kind, number: Number) -> str:

@@ -55,6 +55,11 @@ EXP2_ROUNDED_F32: Final = (  # worst weighted error 2^-23.3
     float.fromhex("0x1.3ceae20000000p-7"),
     float.fromhex("0x1.5c2e4a0000000p-10"),
 )
+EXP2_SIXTEENTH_F32: Final = (  # worst weighted error 2^-25.2
+    float.fromhex("0x1.62e4320000000p-1"),
+    float.fromhex("0x1.ec0c540000000p-3"),
+    float.fromhex("0x1.c682da0000000p-5"),
+)
 EXP2_THIRTY_SECOND_F32: Final = (  # worst weighted error 2^-24.2
     float.fromhex("0x1.62e5840000000p-1"),
     float.fromhex("0x1.ebfbde0000000p-3"),

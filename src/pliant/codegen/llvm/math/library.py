@@ -67,6 +67,7 @@ MATH_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
 _EXACT: Final[dict[str, Binary]] = {"truncmod": modulo.truncmod}
 _LESS_EXACT: Final[dict[str, Unary]] = {
     "exp_of_difference": exp.exp_of_difference,  # as accurate as a difference, which was rounded
+    "exp_from_max": exp.exp_from_max,  # likewise, of no argument above 0
     "one_plus_erf": erf.one_plus_erf,  # as accurate as the sum, which is rounded
     "one_plus_tanh": hyperbolic.one_plus_tanh,  # likewise
     "log1p_of_exp": log.log1p_of_exp,  # two functions in one
@@ -81,8 +82,9 @@ def math_function(
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
     processors with these features. The bits of its results do not depend on them, but the last
     ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
-    was rounded by a subtraction, `one_plus_erf` is 1 + erf, `one_plus_tanh` 1 + tanh,
-    `log1p_of_exp` log1p of exp, `erf_to_round` erf for what becomes bf16."""
+    was rounded by a subtraction, `exp_from_max` that of no number above 0, `one_plus_erf` is
+    1 + erf, `one_plus_tanh` 1 + tanh, `log1p_of_exp` log1p of exp, `erf_to_round` erf for what
+    becomes bf16."""
     unary = (_UNARY | _LESS_EXACT).get(name)
     definition: Callable[..., Value] | None = unary or (_BINARY | _EXACT).get(name)
     if definition is None:
