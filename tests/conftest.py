@@ -9,29 +9,29 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import share
+
 os.environ.setdefault("PLIANT_CHECK", "1")  # every compilation verifies its stages
 # What torch remembers of its operators pays in models of many layers alike; for a few layers with
 # symbolic sizes it takes longer than tracing itself.
 os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 
-# Of the cases of a sweep one in so many runs: the first, of the next so many the second, and so on,
-# as every eighth would be of one kind wherever the innermost parameter has two or four values. A
-# sweep whose cases are more apart than others' says a smaller number: `pytest.mark.sweep(3)`.
-SHARE = 8
+def pytest_configure(config: pytest.Config) -> None:
+    by_name = any("::" in arg or arg.endswith(".py") for arg in config.args)
+    share.take(everything=by_name or config.getoption("--all-cases"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of sweeps (`pytest.mark.sweep`) some cases, unless all are asked for, or a file or a test."""
-    by_name = any("::" in arg or arg.endswith(".py") for arg in config.args)
-    if by_name or config.getoption("--all-cases"):
+    """Of sweeps (`pytest.mark.sweep`) some cases, unless the run takes everything."""
+    if share.is_whole():
         return
     seen, left_out = Counter[str](), list[pytest.Item]()
     for item in items:
         if sweep := item.get_closest_marker("sweep"):
-            function, share = item.nodeid.partition("[")[0], (*sweep.args, SHARE)[0]
-            run, place = divmod(seen[function], share)
-            if place != run % share:
+            function, one_in = item.nodeid.partition("[")[0], (*sweep.args, share.SWEEP)[0]
+            run, place = divmod(seen[function], one_in)
+            if place != run % one_in:
                 left_out.append(item)
             seen[function] += 1
     gone = set(left_out)
@@ -69,5 +69,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--onnx-all", action="store_true", help="all of ONNX's node tests natively, not a sample"
     )
     parser.addoption(
-        "--all-cases", action="store_true", help="all cases of sweeps, not one in eight"
+        "--all-cases", action="store_true", help="all of sweeps and of random examples, not a share"
     )

@@ -78,6 +78,7 @@ ERRORS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("arguments", ERRORS, ids=" ".join)
 def test_an_error_is_one_clean_message(
     cli: Run, model: Path, tmp_path: Path, arguments: tuple[str, ...]
@@ -89,6 +90,7 @@ def test_an_error_is_one_clean_message(
     assert (found.returncode, found.stdout, said) == (code, "", text)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "arguments",
     [(), ("nonsense",), ("compile",), ("compile", "m.onnx", "--dim", "seq"),

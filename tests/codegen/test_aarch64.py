@@ -91,6 +91,7 @@ def _run(server: Path, mk: MatrixKernel, tiles: Iterator[Tile]) -> None:
     assert not results
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("cases", [tails, extremes])
 @pytest.mark.parametrize("mk", KERNELS, ids=lambda mk: mk.symbol)
 def test_under_qemu(
@@ -99,6 +100,7 @@ def test_under_qemu(
     _run(server, mk, cases(mk))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "instruction"),
     [("aarch64", "fmla"), ("aarch64-dotprod", "sdot"), ("aarch64-dotprod", "udot"),

@@ -222,6 +222,7 @@ def _compiled() -> pliant.Compiled:
     return pliant.compile(parser.parse_model(MANY).SerializeToString())
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("ahead", ["WORTH_PROCESSES", "WORTH_PROCESSES_AHEAD"])
 def test_models_are_the_same(monkeypatch: pytest.MonkeyPatch, ahead: str) -> None:
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")

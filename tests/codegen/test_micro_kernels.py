@@ -49,6 +49,7 @@ def test_against_numpy(mk: MatrixKernel, t: Target) -> None:
         run(call, tile)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("mk", "t"), PARAMS)
 def test_the_next_panel_is_asked_for(mk: MatrixKernel, t: Target) -> None:
     if not isinstance(mk, MicroKernel):

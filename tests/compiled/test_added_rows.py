@@ -14,6 +14,7 @@ from tests.compiled.torch_run import Apply, traced
 SIZES = ((1, 1), (2, 5), (3, 7), (8, 16), (17, 100), (40, 512), (65, 513), (9, 1023), (64, 1100))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("function", "batch"),
     [

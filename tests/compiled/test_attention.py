@@ -200,6 +200,7 @@ def test_expressions_of_indices() -> None:
     check(alibi, operands)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("shared", [2, 4])
 def test_shared_heads(shared: int) -> None:
     """Keys of several heads, or of all: rows are then the queries of them all, also with a mask
@@ -392,6 +393,7 @@ class Units(torch.nn.Module):
         return attend(*parts.unbind(0)).transpose(1, 3).reshape(b, -1, 96)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("windows", [1, 3])
 def test_heads_and_windows(windows: int) -> None:
     """Scores and their sums have a dimension more than those of sequences, and lie in rows, too."""
@@ -477,6 +479,7 @@ def test_strict() -> None:
     assert "[contraction" not in f.explain()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-avx2"])
 def test_targets(target: str) -> None:
     check(attend, operands, target=target)

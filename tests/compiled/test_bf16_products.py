@@ -87,6 +87,7 @@ def test_layers(name: str) -> None:
     _check(module, [inputs(m) for m in SIZES], ({0: "batch"},))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("right", [False, True])
 def test_products_of_values_with_a_symbolic_sum(left: bool, right: bool) -> None:

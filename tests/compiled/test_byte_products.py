@@ -93,6 +93,7 @@ def test_sums_do_not_saturate(target: str) -> None:
     assert (y == 255 * -128 * 1021).all()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("right", [False, True])
 def test_two_inputs_of_any_size(left: bool, right: bool) -> None:
@@ -187,6 +188,7 @@ def test_conv_integer(name: str, types: str) -> None:
         np.testing.assert_array_equal(np.asarray(f(a)), exact.numpy().astype(np.int64))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("zero", [0, 5])
 def test_converted_before_it_is_moved(zero: int) -> None:
     """Channels last: what is converted to 32 bits, transposed and padded is read as bytes."""

@@ -55,6 +55,7 @@ def test_values(name: str) -> None:
     assert len(copies) == (name == "read again"), f.explain()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["product", "depthwise", "scaled"])
 def test_what_follows_a_permutation_is_made_where_its_operand_is(name: str) -> None:
     """A bias moves behind it, say; with the dimensions in its order both are one kernel."""

@@ -31,6 +31,7 @@ def experts(weight: np.ndarray, **options: Any) -> pliant.Compiled:
     return pliant.compile((function, weights), **options)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("shape", "kind"), woven(SHAPES, KINDS), ids=str)
 def test_groups_of_rows(shape: tuple[int, int, int], kind: tuple[str | None, str]) -> None:
     rng = np.random.default_rng(0)

@@ -105,6 +105,7 @@ def test_constant_rows(width: int) -> None:
             assert_same(f(x), module(x), tolerance=1e-4)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("precision", [None, "bf16"])
 def test_along_the_rows_of_heads(precision: str | None) -> None:
     """A window of one column over a few heads, which lie side by side: tiles are of rows."""

@@ -78,6 +78,7 @@ def test_asymmetric_padding() -> None:
           [s for s in SIZES if min(s) >= 2])  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("rank", [1, 3])
 def test_ranks(rank: int) -> None:
     conv = nn.Conv1d if rank == 1 else nn.Conv3d
@@ -124,6 +125,7 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
             assert torch.equal(f(x).isnan(), module(x).isnan())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("module", [
     nn.Conv2d(3, 4, 3),  # few filters
     nn.Conv2d(3, 32, 16, 16),  # long runs

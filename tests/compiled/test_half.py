@@ -118,6 +118,7 @@ class Block(nn.Module):
         return x + y
 
 
+@pytest.mark.sweep(3)
 def test_model(target: str) -> None:
     torch.manual_seed(0)
     module = Block().eval()

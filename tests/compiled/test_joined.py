@@ -127,6 +127,7 @@ def _maps(fn: Fn) -> str:
     return "\n".join(x for x in f.explain().splitlines() if "[map]" in x)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["product", "windows", "maxima"])
 def test_nothing_is_copied(name: str) -> None:
     assert "concat" not in _maps(CASES[name])

@@ -99,6 +99,7 @@ def check(module: nn.Module, f: pliant.Compiled, limit: float = 0.02) -> None:
     assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("module", "results"),
     [(Residual(), {"conv_4", "add"}), (Pyramid(), {"conv_2.2", "conv_2"})],

@@ -47,6 +47,7 @@ def test_columns(columns: int, depth: int) -> None:
     check(nn.Sequential(nn.Linear(depth, columns), nn.ReLU6()), (depth,))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("columns", [47, 48, 49, 65, 72, 80, 112])
 def test_several_panels(columns: int) -> None:
     check(nn.Linear(24, columns), (24,))
@@ -81,6 +82,7 @@ def test_gathered_windows(channels: int, kernel: tuple[int, int]) -> None:
     check(nn.Conv2d(channels, 16, kernel), (channels, 7, 9))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("filters", [1, 3, 6])
 def test_transposed_convolutions(filters: int) -> None:
     check(nn.ConvTranspose2d(24, filters, 2, stride=2), (24, 5, 6))

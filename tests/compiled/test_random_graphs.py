@@ -13,6 +13,7 @@ from pliant.graph.function import Function
 from pliant.graph.interpret import interpret
 from pliant.ops.table import OPERATORS
 from tests.compiled.graphs import SIZES, arguments, graphs
+from tests.share import draws
 
 
 def check(function: Function, weights: dict[str, np.ndarray], pairs: list[tuple[int, int]]) -> None:
@@ -37,7 +38,9 @@ def check(function: Function, weights: dict[str, np.ndarray], pairs: list[tuple[
             np.testing.assert_allclose(*wide, rtol=limit, atol=limit, err_msg=f"n={n}, m={m}")
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=draws(25), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(graphs(), st.lists(st.tuples(*[st.sampled_from(SIZES)] * 2), min_size=3, max_size=3))
 def test_compiled_graphs_mean_what_they_say(
     program: tuple[Function, dict[str, np.ndarray]], pairs: list[tuple[int, int]]

@@ -47,6 +47,7 @@ def test_rows(case: str) -> None:
                 assert torch.equal(got, two(x, at, v))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("reduction", ["sum", "prod", "amax", "amin", None])
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_elements(dim: int, reduction: str | None) -> None:

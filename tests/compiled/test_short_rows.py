@@ -178,6 +178,7 @@ def test_a_row_that_lies_in_an_output_is_read_for_others_before() -> None:
             near(got, want)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("width", [8, 48, 100, 384, 768])
 def test_what_a_row_gives_depends_on_no_other(width: int) -> None:
     """Short rows are computed in groups, of which the last has those that are left."""

@@ -22,6 +22,7 @@ from tests.frontend.torch.running import assert_same
 TARGETS = ("native", "x86-64-avx2", "x86-64")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["f32", "f64", "f16", "i64", "u8", "bool"])
 def test_every_few(name: str, target: str) -> None:

@@ -14,7 +14,7 @@ from tests.compiled.torch_cases import CASES, Case, small, tensor
 from tests.compiled.torch_run import Apply, check, compiled
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_same_as_torch(case: Case) -> None:
     check(case)

@@ -90,6 +90,7 @@ def test_two_dimensions(name: str) -> None:
     check(CASES[name], 2, SIZES)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("o", [
     options(20, 33, (16,), 8, 4), options(20, 1, (5,), 3, 2, 1), options(4, 6, (2,), 5, 0, 3),
 ])  # fmt: skip
@@ -97,6 +98,7 @@ def test_one_dimension(o: dict[str, Any]) -> None:
     check(o, 1, ((1,), (2,), (9,), (50,)))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("o", [
     options(16, 4, (2, 2, 2), 2), options(4, 33, (3, 4, 1), (2, 2, 1), (1, 1, 0), (1, 0, 0)),
 ])  # fmt: skip
@@ -122,6 +124,7 @@ def test_maps_follow_in_the_same_kernel() -> None:
     assert f.explain().count("[map]") <= 2  # the input's layout, the result's
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_a_residual_joins_where_extents_are_exact(kernel: int) -> None:
     o = options(16, 32, (kernel, 4), 2, (0, 1))
@@ -184,6 +187,7 @@ def test_small_images_of_a_constant_size(size: int, kernel: int) -> None:
         assert_same(f(x), fn(x), tolerance=1e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("size", "kernel"), [(24, 2), (56, 2), (17, 3)])
 def test_an_image_and_its_parts_are_one_size(size: int, kernel: int) -> None:
     """Kernels know that an image has as many rows as its phases together, constant or not: it is

@@ -82,6 +82,7 @@ ONE: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", ONE)
 def test_a_batch_of_one_is_a_dimension_like_others(case: str) -> None:
     """Its index can only be 0, which must not hide that a kernel's stages go over one space."""

@@ -141,6 +141,7 @@ def _lines(name: str) -> list[str]:
     return [x for x in f.explain().splitlines() if "[map]" in x]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["states", "read back"])
 def test_what_was_written_is_put_together_once(name: str) -> None:
     together = [x for x in _lines(name) if "concat" in x]

@@ -10,6 +10,7 @@ from pliant.graph.function import Function, Module
 from pliant.ir.parser import ParseError
 from pliant.text import parse_function, parse_module, to_text
 from tests.generate import graphs
+from tests.share import draws
 
 MODULE = """\
 weights = {
@@ -45,7 +46,7 @@ def test_text_is_stable() -> None:
     assert parse_module(MODULE, store) == module
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_round_trip(made: tuple[Function, dict[str, np.ndarray]]) -> None:
     function, weights = made

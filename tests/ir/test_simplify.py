@@ -48,6 +48,7 @@ from pliant.ir.simplify import RULES, holds, simplify
 from pliant.ir.tensor import own_nodes
 from pliant.sym.expr import as_int, var
 from tests.generate import exprs
+from tests.share import draws
 
 TYPES = list(DTYPES.values())
 
@@ -167,7 +168,7 @@ def terms(expr: Expr) -> int:
     return math.prod(max(x.value, 1) for x in extents if x.is_const)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(exprs(f32, depth=3) | exprs(i32, depth=3) | exprs(boolean, depth=3) | exprs(i64, depth=3))
 def test_simplify_keeps_the_meaning(expr: Expr) -> None:
     assume(terms(expr) <= 10_000)  # which the interpreter takes one by one

@@ -14,6 +14,7 @@ from pliant.ir.tensor import Compute, compute, placeholder
 from pliant.sym.expr import var
 from pliant.text import parse_tensors, to_text
 from tests.generate import exprs, tensors
+from tests.share import draws
 
 SEVERAL = """\
 x = placeholder(f32["n", "k"])
@@ -35,7 +36,7 @@ def test_text_is_stable() -> None:
     assert to_text(parse_tensors(SEVERAL)) == SEVERAL
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(tensors())
 def test_round_trip(roots: tuple) -> None:  # type: ignore[type-arg]
     text = to_text(roots)
@@ -48,7 +49,7 @@ def parse(text: str, dtype: object = None) -> Expr:
     return ExprParser(source, Scope()).expr(source.tree.body[-1].value)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.sampled_from(list(DTYPES.values())).flatmap(lambda t: exprs(t, depth=2)))
 def test_expressions_round_trip(expr: Expr) -> None:
     lines, text = expr_text(expr)

@@ -15,6 +15,7 @@ from pliant.loop.printer import function_text
 from pliant.loop.stmt import Alloc, Function, If, Let, Nop, Seq, Stmt, Store, buffer
 from pliant.sym.expr import as_int, var
 from tests.generate import functions
+from tests.share import draws
 
 ROW_SUMS = """\
 @loop
@@ -51,7 +52,7 @@ def test_text_is_stable(text: str) -> None:
     assert function_text(parse_function(text)) == text
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(functions())
 def test_round_trip(function: Function) -> None:
     text = function_text(function)

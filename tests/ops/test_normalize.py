@@ -6,6 +6,7 @@ from tests.ops.case import Case, check
 from tests.ops.data.normalize import CASES
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_normalize(case: Case) -> None:
     check(case)

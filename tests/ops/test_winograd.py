@@ -15,6 +15,7 @@ from tests.ops.case import Case, check
 from tests.ops.data.winograd import CASES
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_winograd(case: Case) -> None:
     check(case)

@@ -22,6 +22,7 @@ def powers_left(fn, *args: torch.Tensor) -> int:
     return sum(b.op == "pow" for b in function.bindings)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int32])
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 5])
 def test_whole(exponent: int, dtype: torch.dtype) -> None:

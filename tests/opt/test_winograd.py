@@ -158,6 +158,7 @@ def test_small_images(channels: int, outputs: int) -> None:
             assert torch.dist(f(x).double(), expected) <= 2e-6 * torch.linalg.norm(expected)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("images", [2, 3])
 def test_batches_of_images_of_known_sizes(images: int) -> None:
     """Rows of the products have three dimensions, and more of them than a block takes: whether

@@ -44,6 +44,7 @@ IMAGES = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("build", "multiple"), IMAGES, ids=["resnet", "mobilenet", "evit", "unet"])
 def test_images(build: Any, multiple: int) -> None:
     torch.manual_seed(0)

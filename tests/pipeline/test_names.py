@@ -32,6 +32,7 @@ def named(a: str, b: str, weight: str) -> nn.Module:
     return module
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("a", "b", "weight", "size"),
     [

@@ -199,6 +199,7 @@ def test_values_that_are_multiplied_few_times_stay() -> None:
     assert 1e-4 * want.norm() <= (many(q, k) - want).norm() <= 1e-2 * want.norm()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("window", "stays"), [(3, True), (7, False)])
 def test_small_windows_on_few_channels_stay(window: int, stays: bool) -> None:
     """A model's first image is read where it lies, unless each element is multiplied often."""

@@ -37,6 +37,7 @@ def call(f: Compiled, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return tree_leaves(f(*inputs))
 
 
+@pytest.mark.sweep(2)
 @NAMES
 def test_every_size_is_right(name: str) -> None:
     case, module, f = compiled(name)

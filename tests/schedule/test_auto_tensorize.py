@@ -295,6 +295,7 @@ ODD_SUMS = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "types", "intrinsic", "known"), ODD_SUMS)
 def test_sums_that_are_no_whole_tiles(
     name: str, types: Types, intrinsic: Intrinsic, known: dict[str, int]

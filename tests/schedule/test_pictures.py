@@ -98,6 +98,7 @@ def holds(p: Program) -> str:
     return dedent("\n".join(text[header + 1 :]))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("module", [m for m in MODULES if m not in TO_CONVERT])
 def test_pictures_are_true(module: str) -> None:
     found = pictures(sys.modules[module].__doc__ or "")

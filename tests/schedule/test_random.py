@@ -22,6 +22,7 @@ from tests.schedule.programs import PROGRAMS, same
 from tests.schedule.threads import STAGED, device, same_on_device, same_pipelined
 from tests.schedule.tuples import attention, normals
 from tests.schedule.windows import ring, window
+from tests.share import draws
 
 SMALL = {
     1: [(0,), (1,), (6,), (9,)],
@@ -221,7 +222,7 @@ def schedules(draw: Any) -> tuple[Program, Program]:
     return start, p
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schedules())
 def test_random_steps_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair
@@ -261,7 +262,7 @@ def attempt(p: Program, name: str, *args: Any) -> Program:
         return p
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(device_schedules())
 def test_random_launches_are_refused_or_keep_the_meaning(pair: tuple[Program, Program]) -> None:
     start, p = pair

@@ -66,6 +66,7 @@ def test_an_illegal_replay_is_refused() -> None:
     assert replay(decide(p.trace, f=4), rows()).loop("s_i_1_0").extent == 1
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_drawn_and_changed_decisions_keep_the_meaning(seed: int) -> None:
     rng, start = Random(seed), matmul()

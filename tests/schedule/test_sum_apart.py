@@ -29,6 +29,7 @@ def summed(value: str, text: str = TEXT) -> Program:
 A, B = "i32(a[vi, vr])", "i32(b[vr, vj])"
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("value", "sums"),
     [

@@ -27,6 +27,7 @@ def refused(p: Program, reason: str, *args: object, **options: object) -> None:
         p.transform_layout(*args, **options)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "how",
     [

@@ -107,6 +107,7 @@ def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
     assert pairs == any(isinstance(n, Reduce) for n in walk(p.function.body))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("pairs", [False, True])
 def test_wide_windows_are_run_through_in_steps(pairs: bool) -> None:
     dtype = torch.bfloat16 if pairs else torch.float32
@@ -148,6 +149,7 @@ def test_windows_of_one_column() -> None:
     assert order == (0, 3, 2, 1)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["padded", "strided", "dilated"])
 def test_rows_of_images(name: str) -> None:
     """Alone, a convolution reads and writes images with their channels first: tiles of rows."""
@@ -181,6 +183,7 @@ def image_spec(filters: int) -> Spec:
     return next(x.spec for _, x in launches.launches if x.spec.kind == "reduction")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("filters", [12, 16, 20, 24, 40])
 def test_code_for_images(filters: int) -> None:
     """Rows of a window ask for the image's next ones. No vector is of a register and a part of

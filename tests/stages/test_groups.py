@@ -19,6 +19,7 @@ def launches(f: pliant.Compiled) -> int:
     return int(f.explain().split(" launches")[0].split()[-1])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("function", "kernels"),
     [

@@ -55,6 +55,7 @@ def test_small_images() -> None:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sides", [(5, 7), (8, 8), (7, 14)])
 def test_sides_that_are_numbers_elsewhere(sides: tuple[int, int]) -> None:
     """Of which other things are made, too: windows, steps, what is added to an index."""

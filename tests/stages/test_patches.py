@@ -52,6 +52,7 @@ def kinds(stages: Stages) -> list[str]:
     return [g.kind for g in stages.parts[-1].groups]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("step", [2, 4])
 def test_meaning(step: int) -> None:
     """Every stage, and the kernels, mean a convolution; at sizes of less than a patch, too."""
@@ -116,6 +117,7 @@ class Beside(nn.Module):
         return torch.cat([self.first(x).relu(), self.second(x).tanh()], 1).mean((2, 3))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("precision", [None, "bf16"])
 def test_several_of_one_image(precision: str | None) -> None:
     """Each has patches of its own."""

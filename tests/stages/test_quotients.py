@@ -56,6 +56,7 @@ class Hard(torch.nn.Module):
         return torch.nn.functional.hardswish(x) / 7 + torch.nn.functional.hardsigmoid(x)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("numerics", ["fast", "batch_invariant", "strict"])
 def test_values(numerics: str) -> None:
     x = torch.cat([torch.linspace(-9, 9, 1000), torch.tensor([0.0, -0.0, np.inf, np.nan, 1e38])])

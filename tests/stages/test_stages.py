@@ -26,13 +26,14 @@ from pliant.text import parse_module, to_text
 from tests.compiled.graphs import SIZES, arguments, graphs
 from tests.ops.case import Case
 from tests.ops.test_table import FAMILIES
+from tests.share import draws
 from tests.stages.oracle import Stages, run_graph, run_programs, stages_of
 
 T = target()
 QUIET = list(HealthCheck)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=draws(25), deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(graphs())
 def test_stages_are_text(program: tuple[Function, dict[str, np.ndarray]]) -> None:
     stages = stages_of(*program, T)
@@ -51,7 +52,7 @@ def test_stages_are_text(program: tuple[Function, dict[str, np.ndarray]]) -> Non
     assert all("@host" in to_text(p.host) for p in stages.parts)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=draws(25), deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(graphs(), st.tuples(*[st.sampled_from(SIZES[:4])] * 2))
 def test_stages_mean_the_same(
     program: tuple[Function, dict[str, np.ndarray]], pair: tuple[int, int]
@@ -87,6 +88,7 @@ def meanings(stages: Stages, inputs: dict[str, np.ndarray]) -> list[tuple[str, l
     return out
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_of_every_operator_are_text(family: str) -> None:
     cases = importlib.import_module(f"tests.ops.data.{family}").CASES

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from pliant.sym.examples import contradicted
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
+from tests.share import draws
 from tests.sym.test_facts import scene, worlds
 from tests.sym.trees import Tree, build, trees
 
@@ -58,7 +59,7 @@ def test_values_of_a_copy_follow_its_own_facts() -> None:
 
 
 @given(worlds(), trees(8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_what_is_proved_is_not_contradicted(
     world: tuple[Facts, list[dict[str, int]]], tree: Tree
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from pliant.sym.expr import Int, as_int, ceildiv, const, maximum, minimum, parse_int, var
+from tests.share import draws
 from tests.sym.trees import Tree, build, trees, valuations
 
 a, b, c, d, f, i, k, m, n, x, y = map(var, "abcdfikmnxy")
@@ -137,7 +138,7 @@ def test_copies_are_the_same_object() -> None:
 
 
 @given(trees(), valuations())
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=draws(700), deadline=None)
 def test_value_and_text_survive(tree: Tree, values: dict[str, int]) -> None:
     expr = as_int(build(tree))
     assert expr.eval(values) == build(tree, values)
@@ -147,7 +148,7 @@ def test_value_and_text_survive(tree: Tree, values: dict[str, int]) -> None:
 
 
 @given(trees(), trees(), valuations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_substitution_is_evaluation(tree: Tree, new: Tree, values: dict[str, int]) -> None:
     expr, replacement = as_int(build(tree)), as_int(build(new))
     after = expr.subs({"x": replacement})
@@ -155,7 +156,7 @@ def test_substitution_is_evaluation(tree: Tree, new: Tree, values: dict[str, int
 
 
 @given(trees(), trees(), trees())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_sums_and_products_are_canonical(p: Tree, q: Tree, r: Tree) -> None:
     a, b, c = (as_int(build(tree)) for tree in (p, q, r))
     assert a + b is b + a

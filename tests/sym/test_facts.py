@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pliant.sym.expr import Int, as_int, ceildiv, maximum, minimum, var
 from pliant.sym.facts import ContradictionError, Facts
+from tests.share import draws
 from tests.sym.trees import Tree, build, trees
 
 i, j, k, m, n, q, s, t, x, y = map(var, "ijkmnqstxy")
@@ -379,7 +380,7 @@ HOLDS: dict[str, Callable[[int, int], bool]] = {
 
 
 @given(worlds(), trees(8), trees(4), st.integers(1, 8))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=draws(400), deadline=None)
 def test_answers_hold(
     world: tuple[Facts, list[dict[str, int]]], tree: Tree, other: Tree, by: int
 ) -> None:
@@ -400,7 +401,7 @@ def test_answers_hold(
 
 
 @given(worlds(), trees(6), trees(4), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 def test_answers_of_a_copy_hold(
     world: tuple[Facts, list[dict[str, int]]], tree: Tree, other: Tree, further: bool
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pliant.sym.expr import Int, IntLike, as_int, const, maximum, parse_int, var
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
+from tests.share import draws
 
 n, m = var("n"), var("m")
 
@@ -215,7 +216,7 @@ def points(index_map: IndexMap, values: dict[str, int]) -> dict[tuple[int, ...],
 
 
 @given(maps(), st.lists(st.integers(0, 8), min_size=9, max_size=9))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=draws(400), deadline=None)
 def test_judgements_hold(case: tuple[IndexMap, dict[str, int]], numbers: list[int]) -> None:
     index_map, values = case
     facts = Facts()

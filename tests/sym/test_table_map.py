@@ -13,6 +13,7 @@ from pliant.sym.expr import Int, as_int, const, parse_int, var
 from pliant.sym.facts import Facts
 from pliant.sym.index_map import IndexMap
 from pliant.sym.table_map import Lookup, TableMap
+from tests.share import draws
 
 batch, seq, count, b, t, d, page = map(var, ("batch", "seq", "count", "b", "t", "d", "page"))
 
@@ -102,7 +103,7 @@ def points(table_map: TableMap, tables: Any, draw: Any = None) -> list[dict[str,
 
 
 @given(cases(), st.lists(st.integers(0, 5), min_size=3, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 def test_judgements_hold(case: tuple[TableMap, Any], numbers: list[int]) -> None:
     table_map, tables = case
     everything = points(table_map, tables)

@@ -40,6 +40,7 @@ def packed(values: np.ndarray, bits: int) -> np.ndarray:
     return (apart << (np.arange(each) * bits)).sum(-1).astype(np.uint8)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", ["none", "packed", "real"])
 @pytest.mark.parametrize(("n", "k"), [(3, 32), (5, 100), (16, 64), (1, 7)])
@@ -201,6 +202,7 @@ def test_a_table_gathered_along_its_packed_dim_is_an_error() -> None:
         import_onnx(case.model, OPERATORS)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("ways", [1, 2])
 def test_recurrent_weights_of_bytes(each: bool, ways: int) -> None:

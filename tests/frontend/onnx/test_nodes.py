@@ -27,7 +27,7 @@ for _case in cases():
     _BY_OPERATOR.setdefault(operator_of(_case), []).append(_case)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
 @pytest.mark.parametrize("op", sorted(_BY_OPERATOR))
 def test_nodes(op: str, dynamic: bool) -> None:

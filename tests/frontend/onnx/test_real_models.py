@@ -45,6 +45,7 @@ CASES: list[tuple[str, list[Feeds]]] = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("file", "shapes"), CASES, ids=[c[0] for c in CASES])
 def test_against_onnx_runtime(file: str, shapes: list[Feeds]) -> None:
     runtime = pytest.importorskip("onnxruntime")

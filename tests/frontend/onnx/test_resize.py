@@ -85,6 +85,7 @@ def test_a_part_of_the_wrong_rank() -> None:
         import_onnx(case.model, OPERATORS)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.filterwarnings("ignore:Since version 1.3.0")
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("extents", [(3, 4), (1, 1), (5, 1), (3, 4, 2)])

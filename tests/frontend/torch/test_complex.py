@@ -109,6 +109,7 @@ def test_one_trace_for_all_sizes(name: str) -> None:
     check(Apply(CASES[name]), args, (({0: "b", 1: "n"},),), others, tolerance=5e-5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("n", [1024, 1155, 2 * 1031, 1031, 6000])
 def test_long(n: int) -> None:
     """Of shorter ones, where the length is no prime."""

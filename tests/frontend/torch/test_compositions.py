@@ -113,6 +113,7 @@ def test_like_torch(name: str) -> None:
         assert_same(f(x), list(fn(x)), tolerance=1e-5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("fn", [places, grids])
 @pytest.mark.parametrize("rows", [5, 12])
 def test_of_fixed_sizes(fn: Any, rows: int) -> None:
@@ -224,6 +225,7 @@ def _reduced(x: torch.Tensor, kinds: torch.Tensor, row: torch.Tensor) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("fn", [_stored, _reduced])
 def test_what_a_mask_selects(fn: Any) -> None:
     def some(rows: int, columns: int) -> tuple[torch.Tensor, ...]:
@@ -238,6 +240,7 @@ def test_what_a_mask_selects(fn: Any) -> None:
         assert_same(f(*inputs), fn(*inputs), tolerance=1e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("fn", [
     lambda x, m: x[m] @ x, lambda x, m: x[m].cumsum(0), lambda x, m: x[m] * x[~m].sum(0),
     lambda x, m: x[m] + x[x > 0][:, None], lambda x, m: (x.long()[m] // 2).sum(),

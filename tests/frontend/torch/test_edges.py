@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_like_torch(name: str) -> None:
     fn, args = CASES[name]
@@ -133,6 +134,7 @@ def alone(x: torch.Tensor) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_number_alone(dtype: torch.dtype) -> None:
     x = torch.tensor(2.5, dtype=dtype)
@@ -160,6 +162,7 @@ def test_samples_at_no_place(mode: str) -> None:
     assert_same(pliant.compile(Apply(sampled), args)(*args), sampled(*args), tolerance=1e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags(mode: str) -> None:
     """Empty ones, rows of padding, offsets that end before or at the end."""
@@ -181,6 +184,7 @@ def test_bags(mode: str) -> None:
     assert_same(pliant.compile(Apply(bags), args)(*args), bags(*args))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_any_number_of_bags(mode: str) -> None:
     """Torch reads the first of no offsets, and may die of it: none are given to it."""
@@ -194,6 +198,7 @@ def test_any_number_of_bags(mode: str) -> None:
         assert_same(f(table[:n, :k]), bags(table[:n, :k]))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sections", [2, 3, 5])
 def test_parts_of_any_size(sections: int) -> None:
     """As torch splits it at this size, not as at the example's."""
@@ -224,6 +229,7 @@ def _written_through_a_view(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("before", [lambda x: torch.logaddexp(x, x), _written_through_a_view])
 def test_parts_of_any_size_beside_what_torch_decomposes(before: Any) -> None:
     """Torch's own rewrites would make the parts that are longer by one those of the example."""
@@ -234,6 +240,7 @@ def test_parts_of_any_size_beside_what_torch_decomposes(before: Any) -> None:
         assert_same(f(x), fn(x))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("options", [
     {"size": (5, 12), "mode": "bilinear"}, {"size": (16, 5), "mode": "bicubic"},
     {"size": (3, 5), "mode": "bicubic", "antialias": True}, {"size": (7, 4), "mode": "nearest"},
@@ -317,6 +324,7 @@ FIRST: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_the_first_columns_are_a_result(name: str, symbolic: bool) -> None:

@@ -392,6 +392,7 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
     return torch.vmap(torch.vmap(torch.sin), out_dims=1)(x)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("fn", [_products, _turned])
 def test_functions_of_rows(fn: Any) -> None:
     """vmap, of two tensors and in one another."""

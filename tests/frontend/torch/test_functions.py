@@ -73,6 +73,7 @@ CASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", CASES)
 def test_functions(case: str) -> None:
     function = CASES[case]

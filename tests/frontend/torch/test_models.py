@@ -56,6 +56,7 @@ def test_image_models(name: str) -> None:
     check(model, image(2, 64, 96), IMAGE, others, tolerance=1e-4)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("transposed", [True, False])
 def test_unet(transposed: bool) -> None:
     torch.manual_seed(0)

@@ -57,6 +57,7 @@ UNARY = (
 ).split()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_functions(name: str) -> None:
     dynamic(getattr(torch, name), lambda n: (floats(n, 3) * 2,))
@@ -79,6 +80,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(name: str) -> None:
     dynamic(ACTIVATIONS[name], lambda n: (floats(n, 6) * 3,))
@@ -102,6 +104,7 @@ def test_binary_functions_broadcast(name: str) -> None:
     dynamic(fn, lambda n: (floats(n, 1).abs() + 0.1, floats(1, n, seed=1)))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", "add sub mul div floor_divide remainder fmod eq lt".split())
 def test_binary_functions_promote(name: str) -> None:
     fn = getattr(torch, name)
@@ -144,6 +147,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_arithmetic(name: str) -> None:
     dynamic(ARITHMETIC[name], lambda n: (floats(n, 3), floats(n, 3, seed=2)))
@@ -172,6 +176,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str) -> None:
     dynamic(REDUCTIONS[name], lambda n: (floats(n, 4, 3),), 2, 7)
@@ -232,6 +237,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", VIEWS)
 def test_views(name: str) -> None:
     sizes = (2, 7) if name in ("slice", "flip", "expand") else (1, 2, 7)
@@ -410,6 +416,7 @@ def test_pooling() -> None:
     check(nn.AvgPool1d(2), (floats(2, 3, 9),))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("options", [
     {"scale_factor": 2}, {"scale_factor": 1.5}, {"size": (7, 5)},
     {"scale_factor": 2, "mode": "nearest-exact"},

@@ -64,6 +64,7 @@ def test_every_length(name: str, given: bool) -> None:
     assert f.stats()["compiles"] == 1
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_types(dtype: torch.dtype) -> None:
     module = _module("lstm").to(dtype)
@@ -141,6 +142,7 @@ def test_cells(name: str) -> None:
         assert_same(alone(tensor(5)), cell(tensor(5)), tolerance=1e-5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_cells_of_other_types(dtype: torch.dtype) -> None:
     """Of 16 bits, as exact as the result can say."""

@@ -57,6 +57,7 @@ def test_elementwise(dtype: torch.dtype, values: str) -> None:
         assert not wrong.any(), f"{k}: {found[wrong][:4]} for {expected[wrong][:4]}"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sums(dtype: torch.dtype) -> None:
     args = tuple(NEAR.to(dtype))

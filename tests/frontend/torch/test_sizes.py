@@ -222,6 +222,7 @@ def test_a_trace_that_is_not_the_model_is_refused() -> None:
         pliant.compile(Counts(), (torch.ones(3),), dynamic_shapes=({0: "n"},))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_as_many_parts_as_the_example_has(size: int) -> None:
     """Also where one of them is of one element, which tracing would take for a constant."""
