@@ -295,7 +295,7 @@ def _is_of_read(x: Expr) -> bool:
     """Whether x is a difference of what was read, which is what the maximum was made of. What is
     computed here may be rounded otherwise than it was there, and so be above the maximum."""
     match x:
-        case Binary("sub", Load() | Cast(Load()), _):
+        case Binary("sub", Load() | Cast(_, Load()), _):
             return True
     return False
 
