@@ -181,12 +181,14 @@ def _fixed_part(index: Expr) -> Int | None:
 
 
 def likely_value(x: Int, facts: Facts, usual: int = USUAL) -> int:
-    """What an extent may well be: of likely values the best, else a usual one within its range."""
+    """What an extent may well be: of likely values the best, else what makes a usual size, within
+    its range."""
     values: dict[str, int] = {}
     for name in x.names:
         expected = facts.likely(name)
         low, high = facts.range_of(name)
-        near = usual if low is None else max(usual, low)
+        near = max(1, usual // facts.unit_of(name))
+        near = near if low is None else max(near, low)
         values[name] = expected[0] if expected else near if high is None else min(near, high)
     return x.eval(values)
 

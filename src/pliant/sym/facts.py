@@ -16,6 +16,7 @@ declared may be any integer. Facts that contradict each other in plain sight rai
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from math import gcd, lcm
 from operator import mul
@@ -95,8 +96,10 @@ class Facts:
         max: IntLike | None = None,
         multiple: int = 1,
         likely: Iterable[int] = (),
+        unit: int = 1,
     ) -> None:
-        """A dimension: its range (both ends included), a divisor, and values to expect.
+        """A dimension: its range (both ends included), a divisor, values to expect, and of how many
+        times the variable a size is, where that is always the same (for what to expect of it).
 
         Declaring a name again replaces what was declared of it, not what was assumed since.
         """
@@ -104,7 +107,7 @@ class Facts:
         upper = as_int(max).subs(store.values) if isinstance(max, Int | int) else None
         known = upper.value if upper is not None and upper.is_const else None
         upper = None if known is not None else upper
-        dim = Dim(likely=tuple(likely)).within(min, known, multiple)
+        dim = Dim(likely=tuple(likely), unit=unit).within(min, known, multiple)
         if dim == store.dims.get(name) and upper is store.uppers.get(name):
             return  # nothing is replaced: as of a loop that is gone through again
         is_new = store.is_new(name)
@@ -218,6 +221,10 @@ class Facts:
     def likely(self, name: str) -> tuple[int, ...]:
         """Values that a variable is expected to have, best first."""
         return self._store.dim(name).likely
+
+    def unit_of(self, name: str) -> int:
+        """Of how many times the variable a size is."""
+        return self._store.dim(name).unit
 
     def multiple_of(self, name: str) -> int:
         """The greatest number known to divide a variable."""
@@ -345,7 +352,7 @@ class Facts:
         if isinstance(atom, VarAtom) and likely:
             dim = self._store.dim(atom.name)
             if not dim.likely:
-                self._store.dims[atom.name] = Dim(dim.min, dim.max, dim.multiple, likely)
+                self._store.dims[atom.name] = replace(dim, likely=likely)
 
     def _assume_nonneg(self, x: Int, claim: str) -> None:
         if x.is_const:

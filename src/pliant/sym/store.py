@@ -22,6 +22,8 @@ class Dim:
     max: int | None = None
     multiple: int = 1
     likely: tuple[int, ...] = ()
+    unit: int = 1
+    """A size that is asked for is so many times the variable."""
 
     def within(self, low: int | None, high: int | None, multiple: int = 1) -> Dim:
         """Also between low and high, and a multiple of `multiple` (ends are rounded inwards)."""
@@ -29,7 +31,7 @@ class Dim:
         high = high if self.max is None else self.max if high is None else min(high, self.max)
         low = None if low is None else -(-low // multiple) * multiple
         high = None if high is None else high // multiple * multiple
-        return Dim(low, high, multiple, self.likely)
+        return Dim(low, high, multiple, self.likely, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
