@@ -94,6 +94,16 @@ def test_passes_share_what_they_ask_for() -> None:
         assert shares == [1]
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(1024, 1), (768, 2), (384, 4)])
+def test_of_short_rows_one_pass_asks_for_the_next(columns: int, rows: int) -> None:
+    """Or for the next few, where they are gone over together; with few lanes."""
+    p = scheduled(nn.LayerNorm(columns), (64 << 20) // (4 * columns), columns, lanes=8)
+    x = p.function.buffers[0]
+    assert set(noted(p, PREFETCH)) == {(x.name, rows * x.strides[0], "", 1, 1)}
+    long = scheduled(nn.LayerNorm(1280), 16384, 1280, lanes=8)
+    assert [share for *_, share in noted(long, PREFETCH)] == [2, 2]
+
+
 class Total(nn.Module):
     """The sum of a row."""
 
