@@ -164,7 +164,7 @@ def logsumexp(x: Tensor, *, axes: Sequence[int], keepdims: bool) -> Tensor:
     )
 
     def term(p: tuple[Int, ...]) -> Expr:
-        return Unary("exp_from_max", x[p].cast(wide) - finite[result_place(p, axes, keepdims)])
+        return Unary("exp", x[p].cast(wide) - finite[result_place(p, axes, keepdims)])
 
     total = over_axes(x, "sum", axes, keepdims, term, "sum")
     return compute(

@@ -267,7 +267,8 @@ def binary(e: Emitter, op: str, a: Val, b: Val) -> Val:
 
 def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
     """a + b or a - b, of which one is a product, rounded once or twice as the target prefers. None
-    where it is no such thing.
+    where it is no such thing; nor of a product from which something is subtracted: that may be the
+    same product, rounded (x*s - max(x*s)), and what is left has to be 0, not what rounding took.
 
     That is said here rather than left to LLVM, which fuses what it happens to see of a sum: the
     last product of two, none that went through memory. What a kernel gives for a row would depend
@@ -281,11 +282,9 @@ def _multiply_add(e: Emitter, op: str, a: Expr, b: Expr) -> Val | None:
             total = emit(e, a)
             if op == "sub":
                 factors[0] = _unary(e, "neg", factors[0])
-        case Binary("mul", x, y), _:
+        case Binary("mul", x, y), _ if op == "add":
             factors = [emit(e, x), emit(e, y)]
             total = emit(e, b)
-            if op == "sub":
-                total = _unary(e, "neg", total)
         case _:
             return None
     return _fused(e, *factors, total)
