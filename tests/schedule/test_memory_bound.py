@@ -177,6 +177,8 @@ def test_rows_that_are_kept() -> None:
         (nn.Softmax(-1), 1088, False),
         (nn.Softmax(-1), 112, False),
         (nn.Softmax(-1), 16, False),
+        (nn.Softmax(-1), 1088, True),
+        (nn.Softmax(-1), 112, True),
         (nn.LogSoftmax(-1), 1088, False),
         (nn.LogSoftmax(-1), 112, False),
         (nn.LogSoftmax(-1), 16, False),
@@ -203,6 +205,16 @@ def test_rows_are_stored_while_the_next_is_computed(
         want = module(torch.tensor(x)).detach()
         np.testing.assert_allclose(whole[1:-1], want, rtol=1e-5, atol=1e-6)
         assert (whole[[0, -1]] == np.float32(np.pi)).all()
+
+
+@pytest.mark.parametrize(("large", "lanes", "depth"), [(True, 8, 6), (True, 16, 5), (False, 8, 5)])
+def test_runs_are_stored_past_the_caches(large: bool, lanes: int, depth: int) -> None:
+    """Before as many columns are computed, where a block of columns is less than some lines."""
+    p = scheduled(nn.Softmax(-1), columns=1024, large=large, lanes=lanes)
+    loops = p.loops(p.function.buffers[-1].name)
+    assert len(loops) == depth
+    if depth == 6:
+        assert p.loop(loops[3]).extent * p.loop(loops[4]).extent * lanes == 256
 
 
 def test_rows_that_are_stored_at_once() -> None:

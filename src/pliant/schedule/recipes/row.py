@@ -36,6 +36,7 @@ from pliant.sym.expr import Int, as_int, maximum, var
 UNROLL: Final = 4  # independent accumulators per reduction, to hide latency; without tuning
 UNROLL_DEAR: Final = 2  # … where lanes are few, so that constants of exp stay in registers
 FEW_LANES: Final = 8
+RUN: Final = 256  # columns that are stored late before as many are computed, where lanes are few
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
@@ -77,10 +78,12 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     part, rest, late = row, "", None
     if group.stored_late:
         last = max(runs)
-        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], work)
+        in_runs = spec.large and lanes <= FEW_LANES and group.dear(last - 1)
+        run = RUN // (lanes * UNROLL_DEAR) if in_runs else 1
+        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], work, run)
     if late is not None:
-        p, part, row = late
-        runs[last - 1] = runs.pop(last)  # it does the work of both
+        p, part, row, runs[last - 1] = late  # it does the work of both
+        del runs[last]
     elif row:
         if together > 1:
             p, rest = _whole_groups(p, row, spec.rows, group.count // together)
