@@ -18,6 +18,7 @@ os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Whether the run takes everything is known before tests, which ask, are imported."""
     by_name = any("::" in arg or arg.endswith(".py") for arg in config.args)
     share.take(everything=by_name or config.getoption("--all-cases"))
 

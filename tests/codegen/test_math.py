@@ -115,7 +115,8 @@ def test_f32_within_two_ulps(name: str) -> None:
 @pytest.mark.parametrize("name", ["exp_of_difference", "exp_from_max"])
 def test_exp_of_a_difference(name: str, lanes: int, features: str | None) -> None:
     """No more error than the difference itself has after it was rounded: |x| / 4 ulp. What is
-    below 2^-125 may be anything between 0 and that; where exp rounds to 0, so do they."""
+    below 2^-125 may be 0, or, by a table of 8, anything from 0 to that; where exp rounds to 0, so
+    do they."""
     x = f32_points("exp")
     x = np.where(x > 0, -x, x) if name == "exp_from_max" else x
     got = runner(name, f32, lanes, features)(x)
@@ -123,7 +124,9 @@ def test_exp_of_a_difference(name: str, lanes: int, features: str | None) -> Non
         want = np.exp(x.astype(np.float64))
     bound = 2.0 + np.where(np.abs(x) < 128, np.abs(x), 0.0) / 4
     error = ulp_error(got, want)
-    error[(got >= 0) & (got <= 2.0**-125) & (want < 2.0**-125)] = 0
+    by_table = lanes == 8 and features != "+sse2"
+    tiny = (got >= 0) & (got <= 2.0**-125) if by_table else got == 0
+    error[tiny & (want < 2.0**-125)] = 0
     assert (got[x < -104] == 0).all()
     i = int(np.argmax(error - bound))
     assert error[i] <= bound[i], f"{error[i]} ulp at {x[i]}: {got[i]} instead of {want[i]}"

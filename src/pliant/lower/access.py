@@ -24,21 +24,7 @@ Kind = Literal[
 
 DEAR: Final = 8  # operations from which a value that several read is kept rather than made again
 LONG: Final = frozenset(
-    [
-        "exp",
-        "exp_from_max",
-        "log",
-        "tanh",
-        "erf",
-        "erfc",
-        "sin",
-        "cos",
-        "pow",
-        "sigmoid",
-        "div",
-        "sqrt",
-        "rsqrt",
-    ]
+    "exp exp_from_max log tanh erf erfc sin cos pow sigmoid div sqrt rsqrt".split()
 )
 MANY: Final = 16  # elements of one source for each of a map
 ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places

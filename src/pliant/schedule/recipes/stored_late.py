@@ -14,7 +14,7 @@ room for that of the next row.
 Where memory is the limit and a block of columns is less than some lines, several are stored before
 as many are computed: a load waits for a store to the same place of another page, as rows of a power
 of two have it, and stores past the caches go out in runs (Zen 3: softmax of rows of 4 KB takes 0.8
-to 0.86 as long, of 16 KB 0.65 to 0.88; in the caches 1.04 to 1.13 times; layer norm gains nothing).
+to 0.9 as long, of 16 KB 0.65 to 0.93; in the caches 1.04 to 1.13 times; layer norm gains nothing).
 """
 
 from __future__ import annotations

@@ -152,10 +152,7 @@ def exp_from_max(b: Builder, x: Value) -> Value:
     is below 2^-126 is something between 0 and 2^-126, and 0 from 2^-127 down."""
     if b.has_tables or b.dtype is not f32 or not b.has_fma:
         return exp_of_difference(b, x)
-    t, r = _to_round(x, 0)
-    if b.has_table_of_8:
-        return _by_table_of_8(t, r)
-    return exp2_polynomial(r) * power_of_two(t)
+    return _exp2_of_parts(*_to_round(x, 0))
 
 
 def _to_round(x: Value, halvings: int) -> tuple[Value, Value]:
@@ -164,28 +161,30 @@ def _to_round(x: Value, halvings: int) -> tuple[Value, Value]:
     b = x.builder
     least = b.format.bias - halvings  # its exponent's bits are zeros
     x = x.at_least(-least * LN2)
-    rounding = b.format.rounding
-    magic = rounding / 8 if b.has_table_of_8 else rounding + least
+    magic = _magic(b, least)
     t = x.mad(LOG2_E, magic)
     return t, x.fma(LOG2_E, -(t - magic))
+
+
+def _magic(b: Builder, offset: int) -> float:
+    """Added to a number it leaves in the sum's low bits n + offset, or 8 n for a table of 8."""
+    return b.format.rounding / 8 if b.has_table_of_8 else b.format.rounding + offset
 
 
 def exp2_of_rounded(x: Value) -> Value:
     """2^x (f32) where x was rounded, for -126 < x <= 0 or NaN."""
     b = x.builder
-    rounding = b.format.rounding
-    size = len(TABLE_OF_32) if b.has_tables else 8 if b.has_table_of_8 else 1
-    magic = rounding / size if size > 1 else rounding + b.format.bias
+    magic = b.format.rounding / len(TABLE_OF_32) if b.has_tables else _magic(b, b.format.bias)
     t = x + magic
     n = t - magic
     r = x - n
-    if b.has_tables:
-        return _by_table_of_32(t, n, r)
-    return _by_table_of_8(t, r) if b.has_table_of_8 else exp2_polynomial(r) * power_of_two(t)
+    return _by_table_of_32(t, n, r) if b.has_tables else _exp2_of_parts(t, r)
 
 
-def _by_table_of_8(t: Value, r: Value) -> Value:
-    """2^(n + r); the low bits of the float t are those of 8 n."""
+def _exp2_of_parts(t: Value, r: Value) -> Value:
+    """2^(n + r); the low bits of the float t are those of n + bias, or of 8 n for a table of 8."""
+    if not t.builder.has_table_of_8:
+        return exp2_polynomial(r) * power_of_two(t)
     power = _power_of_eighths(t, 1.0)
     return (power * r).mad(horner(r, table.EXP2_SIXTEENTH_F32), power)
 

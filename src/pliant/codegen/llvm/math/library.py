@@ -81,7 +81,8 @@ def math_function(
 ) -> MathFunction:
     """`name` over vectors of `lanes` elements (over scalars if 1) of f32 or f64, for
     processors with these features. The bits of its results do not depend on them, but the last
-    ones of exp in f32 do, where AVX-512's registers are full. `exp_of_difference` is exp of what
+    ones do of exp in f32 where AVX-512's registers are full, and of what is made of less exact
+    powers where a register is their table (AVX2, too). `exp_of_difference` is exp of what
     was rounded by a subtraction, `exp_from_max` that of no number above 0, `one_plus_erf` is
     1 + erf, `one_plus_tanh` 1 + tanh, `log1p_of_exp` log1p of exp, `erf_to_round` erf for what
     becomes bf16."""
