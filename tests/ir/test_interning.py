@@ -49,6 +49,23 @@ def test_of_several_threads(restless: None) -> None:
         assert all(x is same[0] for x in same)
 
 
+def test_dropped_by_several_threads(restless: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept stays the one node of its fields while others make equal ones and drop them."""
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    others = []
+
+    def drop() -> None:
+        for n in range(20_000):
+            kept = Var(f"dropped_{n % 3}", f32)
+            if Var(f"dropped_{n % 3}", f32) is not kept:
+                others.append(n)
+
+    at_once([threading.Thread(target=drop) for _ in range(THREADS)])
+    assert not lost
+    assert not others
+
+
 def test_compilations_at_once(restless: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLIANT_CACHE_DIR", "off")
     model = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.LayerNorm(9), nn.Linear(9, 4)).eval()

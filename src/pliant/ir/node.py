@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -23,11 +24,15 @@ _TABLE: dict[tuple[Any, ...], _Entry] = {}
 _MAKING = threading.Lock()
 
 
-def _gone(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _TABLE) -> None:
-    """The node is gone: so is its entry, if no equal node has taken that. The table is an argument
-    as names of this module may be gone, too, when the process ends."""
-    if table.get(entry.key) is entry:
-        del table[entry.key]
+def _gone(
+    entry: _Entry,
+    table: dict[tuple[Any, ...], _Entry] = _TABLE,
+    forget: Callable[[dict[Any, Any], Any], None] = _remove_dead_weakref,
+) -> None:
+    """The node is gone: so is its entry, unless an equal node has taken that. Asked and done in one
+    step, for between two of them another thread could make that node. Arguments, as names of this
+    module may be gone, too, when the process ends."""
+    forget(table, entry.key)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
