@@ -33,11 +33,11 @@ def test_rows_of_whole_vectors(name: str) -> None:
 
 
 class Pointwise(nn.Module):
-    """1 x 1 convolutions of images of several sides, of channels that fill any target's vectors."""
+    """1 x 1 convolutions of several sides, of channels that fill the tiles of any target."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(c, o, 1) for c, o in ((96, 32), (32, 48), (48, 64)))
+        self.convs = nn.ModuleList(nn.Conv2d(c, o, 1) for c, o in ((96, 32), (32, 128), (48, 64)))
 
     def forward(self, *images: Tensor) -> list[Tensor]:
         return [conv(x).relu() for conv, x in zip(self.convs, images, strict=True)]
