@@ -170,6 +170,19 @@ def test_columns_of_several_phases(filters: int) -> None:
             torch.testing.assert_close(f(x), module(x), rtol=1e-4, atol=1e-4)
 
 
+def test_down_and_up_again() -> None:
+    """Sides like 2*((h + 1)//2) - 1: that rows lie forwards in memory is seen of their product."""
+    torch.manual_seed(0)
+    down, up = torch.nn.Conv2d(6, 40, 3, 2, 1), torch.nn.ConvTranspose2d(40, 20, 3, 2, 1)
+    last = torch.nn.Conv2d(20, 4, 3, 1, 1, groups=4)
+    module = torch.nn.Sequential(down, torch.nn.ReLU(), up, last).eval()
+    f = pliant.compile(module, (tensor(1, 6, 5, 6),), dynamic_shapes=({0: "n", 2: "h", 3: "w"},))
+    for shape in [(1, 6, 1, 2), (2, 6, 5, 7), (1, 6, 16, 17), (0, 6, 3, 3)]:
+        x = tensor(*shape)
+        with torch.no_grad():
+            torch.testing.assert_close(f(x), module(x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 12, 14])
 @pytest.mark.parametrize("kernel", [2, 4])

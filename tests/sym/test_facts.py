@@ -99,6 +99,11 @@ def test_simplify(expr: Int, printed: str) -> None:
         (lambda f: f.le(q % n, q), True),
         (lambda f: f.le(n, n * n), True),
         (lambda f: f.le(q, q * n), True),
+        (lambda f: f.le(0, q * (2 * n - 1) * (2 * m - 1)), True),  # multiplied out
+        (lambda f: f.le(m, n * m), True),
+        (lambda f: f.le(1, (3 * n - 2) * (5 * m - 4) * (n + m - 1)), True),
+        (lambda f: f.le(0, (2 * n - 3) * (2 * m - 1)), False),
+        (lambda f: f.le(0, q * (n - m) * (2 * m - 1)), False),
         (lambda f: f.equal(x - x % 4, 4 * (x // 4)), True),
         (lambda f: f.equal(x - 4 * (x // 4), x % 4), True),
         (lambda f: f.equal(s // 8, 2 * (s // 16)), True),

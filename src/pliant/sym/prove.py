@@ -84,6 +84,8 @@ class _Search:
         if seen is not None and seen[0] >= depth:
             return seen[1]
         best = interval(self.store, x)[0]
+        if best is None and not x.is_const:
+            best = _at_least_values(self.store, x)
         if depth and not x.is_const and not self._enough(best):
             self.best[x] = (depth, best)
             for step in _steps(self.store, x):
@@ -114,6 +116,29 @@ class _Search:
             return least // step.divisor.value
         # The divisor is at least 1, so dividing moves the bound towards 0 but not past it.
         return min(least, 0)
+
+
+def _at_least_values(store: FactStore, x: Int) -> int | None:
+    """The polynomial's value where every variable has its least one, if it is nowhere less: in
+    terms of how much larger each is, no term is negative. A product of extents that is multiplied
+    out: n*(2*h - 1)*(2*w - 1) = n*(4*h'*w' + 2*h' + 2*w' + 1), with h = h' + 1, w = w' + 1.
+    """
+    lows: dict[str, Int] = {}
+    for mono, _ in x.pairs:
+        for atom, _ in mono.factors:
+            if not isinstance(atom, VarAtom):
+                return None
+            low = interval(store, var(atom.name))[0]
+            if low is None:
+                return None
+            if low:
+                lows[atom.name] = var(atom.name) + low
+    if not lows:
+        return None
+    terms = x.subs(lows).pairs
+    if any(coefficient < 0 for mono, coefficient in terms if mono is not ONE):
+        return None
+    return next((coefficient for mono, coefficient in terms if mono is ONE), 0)
 
 
 def _steps(store: FactStore, x: Int) -> Iterator[_Step]:
