@@ -102,7 +102,7 @@ def check(module: nn.Module, f: pliant.Compiled, limit: float = 0.02) -> None:
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("module", "results"),
-    [(Residual(), {"conv_4", "add"}), (Pyramid(), {"conv_2.2", "conv_2"})],
+    [(Residual(), {"conv_4", "sigmoid", "add"}), (Pyramid(), {"conv_2.2", "conv_2"})],
     ids=["residual", "pyramid"],
 )
 def test_images_are_short(module: nn.Module, results: set[str]) -> None:
@@ -132,6 +132,27 @@ def test_what_statistics_are_computed_of_stays(
     results = {"add_1", "winograd_results_1"}
     assert (wide(f) > results) if kept else (wide(f) == results), f.explain()
     check(module, f)
+
+
+def test_what_is_spread_stays() -> None:
+    """The mean of one element is that element, no reduction; what is left of it when it is taken
+    away is multiplied by 1 / sqrt(eps)."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.LayerNorm(1), nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, 16)).eval()
+    shapes = ({0: "n", 1: "t"},)
+    f = pliant.compile(traced(module, (torch.randn(5, 8, 1),), shapes), precision="bf16")
+    x = torch.randn(50, 3, 1)
+    with torch.no_grad():
+        want = module(x)
+    assert (f(x) - want).norm() <= 0.02 * want.norm()
+
+
+def test_groups_of_single_channels_between_kernels() -> None:
+    """A packed product of few channels is a product, and reads what it was packed for."""
+    torch.manual_seed(0)
+    first, last = conv(24, 8, groups=8), conv(8, 8, groups=8)
+    module = nn.Sequential(conv(16, 24, 1), first, nn.PixelShuffle(2), conv(2, 8, groups=2), last)
+    check(module.eval(), compiled(module))
 
 
 def test_places_stay() -> None:

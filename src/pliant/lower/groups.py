@@ -93,7 +93,7 @@ def form_groups(
         else:
             patches[members[-1]] = members
     while True:
-        groups = _grouped(s, orders, attention, patches, apart, silent, in_order)
+        groups = _grouped(s, orders, plans, attention, patches, apart, silent, in_order)
         wanted = [g for g in groups if g.kind == "attention" and _keeps_rows(g, attention)]
         if not wanted:
             return groups
@@ -106,6 +106,7 @@ def form_groups(
 def _grouped(
     s: Stages,
     orders: dict[str, Order],
+    plans: Collection[str],
     attention: Mapping[str, Attention],
     patches: Mapping[str, tuple[str, ...]],
     apart: Mapping[str, str],
@@ -128,7 +129,9 @@ def _grouped(
         elif stage.name in patches:
             forming.add(_patches_group(s, stage, patches[stage.name], orders))
         else:
-            forming.place(stage, _kind(stage.tensor, in_order), apart.get(stage.name, ""))
+            # A packed product is one, whatever else it looks like.
+            kind = "contraction" if stage.name in plans else _kind(stage.tensor, in_order)
+            forming.place(stage, kind, apart.get(stage.name, ""))
     groups = forming.in_order()
     _find_outputs(s, groups)
     return groups

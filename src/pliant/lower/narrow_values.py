@@ -6,8 +6,9 @@
 
 A model with bf16 products (`opt.bf16_products`) stores what they multiply in half the bytes; what
 else reads it, or is on the way to it, would still move f32. Inside a kernel everything stays f32,
-and so does what softmax, normalisations and other statistics are computed of, what is a place or a
-phase, or rounded or compared, and what ends up in a result without another product or window.
+and so does what softmax, normalisations and other statistics are computed of, what is spread over
+others' axes, what is a place or a phase, or rounded or compared, and what ends up in a result
+without another product or window.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pliant.ir.expr import (
     Reduce,
     Select,
     Unary,
+    index_names,
 )
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
@@ -108,6 +110,8 @@ def _may_be_short(r: _Reader, name: str, s: Stages, short: Mapping[str, str]) ->
         return True
     if isinstance(tensor.body, Reduce):
         return kind == "reduction" and _is_linear(tensor.body, name)
+    if _is_spread(tensor, name):
+        return False
     return all(n in short or s.types[n].dtype is bf16 for n in r.group.outputs)
 
 
@@ -135,6 +139,14 @@ def _is_place(body: Expr, name: str) -> bool:
             if any(_reads(n, name) for x in computed for n in own_nodes(x)):
                 return True
     return False
+
+
+def _is_spread(tensor: Compute, name: str) -> bool:
+    """Whether many elements are made of one of the value's: it is small, and may be a mean that is
+    taken away, or what is over a deviation (of a single element, too, a mean is no reduction)."""
+    axes = {a.var for a in tensor.axes}
+    loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load) and _reads(n, name))
+    return any(axes - {v for i in n.indices for v in index_names(i)} for n in loads)
 
 
 def _is_told_apart(r: _Reader, name: str) -> bool:
