@@ -47,6 +47,21 @@ def test_rows(case: str) -> None:
                 assert torch.equal(got, two(x, at, v))
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
+@pytest.mark.parametrize("count", [0, 3])
+def test_nothing_known_while_compiling(shape: tuple[int, ...], count: int) -> None:
+    """Extents of 0 that are numbers."""
+    x, v = torch.ones(shape), torch.ones(count, *shape[1:])
+    at = torch.zeros(count if shape[0] else 0, dtype=torch.int64)
+    v = v[: len(at)]
+
+    def fn(x: Tensor, at: Tensor, v: Tensor) -> Tensor:
+        return x.index_add(0, at, v)
+
+    f = pliant.compile(Apply(fn), (x, at, v))
+    torch.testing.assert_close(f(x, at, v), fn(x, at, v))
+
+
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("reduction", ["sum", "prod", "amax", "amin", None])
 @pytest.mark.parametrize("dim", [0, 1, 2])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pliant.base.settings import settings
 from pliant.ir.expr import Axis
-from pliant.ir.tensor import Compute, Scan
+from pliant.ir.tensor import Compute, Scan, Scatter
 from pliant.lower.access import classify
 from pliant.lower.canonical import LARGE, Spec
 from pliant.schedule.errors import SchedulingError
@@ -23,6 +23,7 @@ from pliant.schedule.recipes.scan import scan_recipe
 from pliant.schedule.recipes.scatter import scatter_recipe
 from pliant.schedule.recipes.serial import serial_recipe
 from pliant.schedule.recipes.windowed import windowed_order, windowed_recipe
+from pliant.sym.expr import Int
 
 
 def schedule(
@@ -92,9 +93,12 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
 def _is_empty(spec: Spec) -> bool:
     """Whether some stage runs over nothing, whatever the sizes."""
     axes: list[Axis] = []
+    extents: list[Int] = []
     for _, tensor in spec.members:
-        if isinstance(tensor, Compute | Scan):
+        if isinstance(tensor, Compute | Scan | Scatter):
             axes += tensor.axes
         if isinstance(tensor, Compute):
             axes += tensor.reduce_axes
-    return any(a.extent.is_const and a.extent.value == 0 for a in axes)
+        if isinstance(tensor, Scatter):
+            extents += tensor.shape
+    return any(x.is_const and x.value == 0 for x in (*extents, *(a.extent for a in axes)))
