@@ -301,6 +301,20 @@ def test_quotients_are_rounded_towards_zero_whatever_the_sign() -> None:
         assert z.subs({"n": n}) == int((n - 10) / 3) + 10
 
 
+@pytest.mark.parametrize("by", [1, -1, 3])
+def test_rolled_by_a_rest_of_a_size(by: int) -> None:
+    """As PyTorch exports `roll`: in two slices, at a remainder of a size that may be 0."""
+    model = imported(
+        f"g (float[2, n] x) => (float[2, n] y) {{ by = Constant<value_ints = [{-by}]>() "
+        "n = Shape<start = 1>(x) at = Mod(by, n) one = Constant<value_ints = [1]>() "
+        "zero = Constant<value_ints = [0]>() first = Slice(x, zero, at, one) "
+        "rest = Slice(x, at, n, one) y = Concat<axis = 1>(rest, first) }"
+    )
+    for n in (0, 1, 2, 3, 4, 9):
+        x = np.arange(2.0 * n, dtype=np.float32).reshape(2, n)
+        np.testing.assert_array_equal(run(model, [x])[0], np.roll(x, by, 1))
+
+
 @pytest.mark.parametrize("size", [5, 6, 7, 8])
 @pytest.mark.parametrize(
     ("stride", "pad", "dilation"), [(1, 1, 1), (2, 1, 1), (3, 0, 1), (2, 2, 2)]

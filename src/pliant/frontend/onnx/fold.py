@@ -146,11 +146,9 @@ def _mod(site: Site, knowns: Knowns) -> Known:
     fmod = site.int_attr("fmod", 0)
 
     def symbolic(z: Sizes, a: Any, b: Any) -> Any:
-        if not isinstance(a, Int) or not z.is_positive(b):
+        if not isinstance(a, Int) or not z.is_nonneg(b) or (fmod and not z.is_nonneg(a)):
             raise UndecidedError
-        if fmod and not z.is_nonneg(a):
-            raise UndecidedError
-        return a % b
+        return z.rest(a, b)
 
     def numeric(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if a.dtype.kind in "iu" and not b.all():

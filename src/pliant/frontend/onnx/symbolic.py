@@ -197,6 +197,10 @@ class Sizes:
         exact = a // b
         return exact if exact * b == a else a // maximum(b, 1)
 
+    def rest(self, a: Int, b: Int) -> Int:
+        """a % b for b >= 0, likewise."""
+        return a % (b if self.is_positive(b) else maximum(b, 1))
+
     def wrap(self, index: Int, size: Int) -> Int:
         """A position, counted from the end where it is negative."""
         if self.is_nonneg(index):
