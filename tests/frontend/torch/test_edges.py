@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 import pliant
 from pliant import UnsupportedError
+from pliant.frontend.torch.legal import legal
 from tests.compiled.torch_run import Apply
 from tests.frontend.torch.running import assert_same
 
@@ -182,6 +184,42 @@ def test_bags(mode: str) -> None:
 
     args = (rows, torch.tensor(ends), weight)
     assert_same(pliant.compile(Apply(bags), args)(*args), bags(*args))
+
+
+def of_maxima(g: torch.Tensor, x: torch.Tensor, at: torch.Tensor) -> Any:
+    """A gradient goes where the maxima were, of windows of three elements."""
+    ops = torch.ops.aten
+    backward = ops.max_pool2d_with_indices_backward, ops.max_pool3d_with_indices_backward
+    k = g.dim() - 2
+    return backward[k - 2](g, x, [3] * k, [1] * k, [1] * k, [1] * k, False, at)
+
+
+def maxima(*sizes: int) -> tuple[torch.Tensor, ...]:
+    x = torch.randn(2, 3, *sizes)
+    y, at = (F.max_pool2d, F.max_pool3d)[len(sizes) - 2](x, 3, 1, 1, return_indices=True)
+    return torch.randn(y.shape), x, at
+
+
+@pytest.mark.parametrize("sizes", [(9, 12), (4, 5, 6)])
+def test_places_that_torch_does_not_check(sizes: tuple[int, ...]) -> None:
+    """It writes wherever they say: outside of a smaller image that is memory of something else."""
+    g, x, at = maxima(*sizes)
+    program = torch.export.export(Apply(of_maxima), (g, x, at))
+    with legal(program):
+        of_maxima(g, x, at)
+        for wrong in (at + math.prod(sizes), at - math.prod(sizes)):
+            with pytest.raises(ValueError, match="outside of what was pooled"):
+                of_maxima(g, x, wrong)
+
+
+def test_places_of_maxima_at_other_sizes() -> None:
+    """The example's places are none of the smaller images that are tried while compiling, however
+    torch writes the operator."""
+    dims = {2: "h", 3: "w"}
+    f = pliant.compile(Apply(of_maxima), maxima(9, 12), dynamic_shapes=((dims, dims, dims),))
+    for sizes in ((2, 2), (1, 7), (5, 13)):
+        given = maxima(*sizes)
+        assert_same(f(*given), of_maxima(*given))
 
 
 @pytest.mark.sweep(3)

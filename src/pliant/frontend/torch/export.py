@@ -45,7 +45,7 @@ class Exported:
         """With the program in other operators: which sizes it is right for is found again, since
         torch may have written it for sizes like the example's."""
         other = replace(self, program=program)
-        return other if self.probe is None else _fitted(other, replace(self.probe, program=program))
+        return other if self.probe is None else _fitted(other, self.probe.written_as(program))
 
 
 def export_program(

@@ -12,7 +12,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -38,13 +38,23 @@ _ABOVE = 8
 
 @dataclass(frozen=True)
 class Probe:
-    """A model, its example and its trace."""
+    """A model, its example and its trace, or that written in other operators."""
 
     model: torch.nn.Module
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     leaves: Sequence[Leaf]
     program: ExportedProgram
+    traced: ExportedProgram | None = None
+
+    def written_as(self, program: ExportedProgram) -> Probe:
+        """With the trace in other operators."""
+        return replace(self, program=program, traced=self._calls)
+
+    @property
+    def _calls(self) -> ExportedProgram:
+        """The program of the operators that the model calls."""
+        return self.traced or self.program
 
     @property
     def possible(self) -> bool:
@@ -190,7 +200,7 @@ class Probe:
         """Whether the model gives the same twice: it draws no random numbers."""
         args, kwargs = resized(self.args, self.kwargs, self.leaves, example_sizes(self.leaves))
         model = _twin(self.model)
-        with torch.no_grad(), legal(self.program), warnings.catch_warnings():
+        with torch.no_grad(), legal(self._calls), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             first, second = (pytree.tree_leaves(model(*args, **kwargs)) for _ in range(2))
         return len(first) == len(second) and all(map(_is_close, first, second))
@@ -199,7 +209,7 @@ class Probe:
         """How graph and model compare there: "agrees", "differs", the graph "fails", or the model
         "refuses" it."""
         wanted = {**example_sizes(self.leaves), **sizes}
-        with torch.no_grad(), legal(self.program), warnings.catch_warnings():
+        with torch.no_grad(), legal(self._calls), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 args, kwargs = resized(self.args, self.kwargs, self.leaves, wanted)
