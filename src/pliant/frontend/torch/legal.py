@@ -71,9 +71,8 @@ class _Legal(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _check_places(pooled: torch.Tensor, places: torch.Tensor, dims: int) -> None:
     """Each is in the plane, or the volume, that was pooled."""
-    if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < prod(
-        pooled.shape[-dims:]
-    ):
+    size = prod(pooled.shape[-dims:])
+    if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < size:
         raise ValueError("some maximum lies outside of what was pooled")
 
 
