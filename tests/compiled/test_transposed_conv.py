@@ -172,7 +172,6 @@ def test_columns_of_several_phases(filters: int) -> None:
 
 def test_down_and_up_again() -> None:
     """Sides like 2*((h + 1)//2) - 1: that rows lie forwards in memory is seen of their product."""
-    torch.manual_seed(0)
     down, up = torch.nn.Conv2d(6, 40, 3, 2, 1), torch.nn.ConvTranspose2d(40, 20, 3, 2, 1)
     last = torch.nn.Conv2d(20, 4, 3, 1, 1, groups=4)
     module = torch.nn.Sequential(down, torch.nn.ReLU(), up, last).eval()

@@ -84,7 +84,7 @@ class _Search:
         if seen is not None and seen[0] >= depth:
             return seen[1]
         best = interval(self.store, x)[0]
-        if best is None and not x.is_const:
+        if best is None:
             best = _at_least_values(self.store, x)
         if depth and not x.is_const and not self._enough(best):
             self.best[x] = (depth, best)

@@ -6,7 +6,6 @@ import warnings
 from dataclasses import replace
 
 from pliant.base.settings import settings
-from pliant.ir.expr import Axis
 from pliant.ir.tensor import Compute, Scan, Scatter
 from pliant.lower.access import classify
 from pliant.lower.canonical import LARGE, Spec
@@ -92,13 +91,12 @@ def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: b
 
 def _is_empty(spec: Spec) -> bool:
     """Whether some stage runs over nothing, whatever the sizes."""
-    axes: list[Axis] = []
     extents: list[Int] = []
     for _, tensor in spec.members:
         if isinstance(tensor, Compute | Scan | Scatter):
-            axes += tensor.axes
+            extents += [a.extent for a in tensor.axes]
         if isinstance(tensor, Compute):
-            axes += tensor.reduce_axes
+            extents += [a.extent for a in tensor.reduce_axes]
         if isinstance(tensor, Scatter):
             extents += tensor.shape
-    return any(x.is_const and x.value == 0 for x in (*extents, *(a.extent for a in axes)))
+    return any(x.is_const and x.value == 0 for x in extents)
