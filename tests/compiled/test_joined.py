@@ -133,6 +133,38 @@ def test_nothing_is_copied(name: str) -> None:
     assert "concat" not in _maps(CASES[name])
 
 
+def _sums(x: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(x, A).relu()  # kept with channels last
+
+
+VIEWS: dict[str, tuple[Fn, int]] = {  # and how many copies are left
+    "channels last": (lambda x: _sums(x).permute(0, 2, 3, 1), 0),
+    "rows": (lambda x: _sums(x).flatten(2).transpose(1, 2), 0),
+    "reshaped": (lambda x: (x.flatten(2).softmax(-1) @ x.flatten(2).mT).flatten(), 0),
+    "read by others": (lambda x: ((y := _sums(x)).permute(0, 2, 3, 1), y.sum((2, 3)), y * 2), 0),
+    "two views": (lambda x: ((y := _sums(x)).permute(0, 2, 3, 1), y.permute(0, 2, 3, 1)[:]), 1),
+    "in another order": (lambda x: _sums(x).permute(0, 3, 1, 2), 1),
+    "a part": (lambda x: _sums(x).permute(0, 2, 3, 1)[:, 1:], 1),
+    "of a result": (lambda x: ((y := x.exp()), y.flatten(1)), 1),
+    "of an input": (lambda x: x.flatten(1), 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views(name: str) -> None:
+    """What is viewed is written where the result lies."""
+    fn, copies = VIEWS[name]
+    f = pliant.compile(
+        Apply(fn), (tensor(2, 16, 6, 8),), dynamic_shapes=(({0: "n", 2: "h", 3: "w"},),)
+    )
+    for n, h, w in ((2, 6, 8), (1, 1, 1), (3, 7, 13), (0, 2, 3)):
+        x = tensor(n, 16, h, w)
+        assert_same(f(x), fn(x), tolerance=1e-4)
+    made = [x.split("] ")[1] for x in f.explain().splitlines() if "[map] " in x]
+    views = {"transpose", "reshape", "copy", "slice", "transpose slice"}
+    assert sum(x in views for x in made) == copies, f.explain()
+
+
 def test_layers_that_read_all_before_them_share_their_kernels() -> None:
     maps = _maps(_dense).split("\n")
     assert len({x.split()[1] for x in maps}) <= 4, maps

@@ -97,10 +97,10 @@ def test_a_batch_of_one_is_a_dimension_like_others(case: str) -> None:
 Layer = tuple[torch.nn.Module, tuple[int, ...], list[str]]
 VECTORS: dict[str, Layer] = {
     "one row": (torch.nn.Linear(20, 40), (1, 20), ["contraction"]),
-    "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["row", "map"]),
+    "one column": (torch.nn.Linear(20, 1, bias=False), (5, 20), ["row"]),
     "one pixel": (torch.nn.Conv2d(20, 40, 1), (1, 20, 1, 1), ["contraction"]),
     "one channel": (torch.nn.Conv2d(20, 1, 1, bias=False), (1, 20, 5, 3), ["reduction"]),
-    "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["row", "map"]),
+    "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["row"]),
 }
 
 

@@ -247,9 +247,14 @@ def _lower_part(
         for name in (*(n for x in launches for n in x.outputs), *(p.whole for p in parts.values()))
         if name not in results and name not in parts
     }
-    lies = {n: (p.whole, p.offset * s.types[n].dtype.bytes) for n, p in parts.items()}
+    lies = {
+        n: (p.whole, p.offset * s.types[n].dtype.bytes)
+        for n, p in parts.items()
+        if p.whole not in results
+    }
+    viewed = {n: p.whole for n, p in parts.items() if p.whole in results}
     memory = plan_memory(launches, sizes, s.facts, lies)
-    host = host_function(function, launches, symbols, s.types, weights, results, memory)
+    host = host_function(function, launches, symbols, s.types, weights, results, viewed, memory)
     return Lowered(
         host, {name: spec for spec, name in symbols.items()},
         tuple([(symbols[x.spec], x) for x in launches]), tuple(weights), s.types, memory,

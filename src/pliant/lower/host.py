@@ -55,10 +55,13 @@ def host_function(
     types: Mapping[str, Input],
     weights: Sequence[str],
     results: Sequence[str],
+    viewed: Mapping[str, str],
     memory: MemoryPlan,
 ) -> Function:
-    """`symbols` are those of the kernels; `weights` the names of the weight table's entries."""
+    """`symbols` are those of the kernels; `weights` the names of the weight table's entries;
+    `viewed` says of values that lie where a result does in which."""
     host = _Host(graph, symbols, types, weights, results, memory)
+    host.buffers |= {name: host.buffers[result] for name, result in viewed.items()}
     return host.build(launches)
 
 

@@ -8,6 +8,9 @@ that cannot lie there (inputs, what has to be compact) is copied to its place. A
 maps read element by element is left to their kernel, which reads the parts themselves, unless these
 are many.
 
+Likewise a value of which a result has all elements in the order in which they lie (with other
+dimensions, or these in another order) is written where the result lies.
+
 Source: the virtual tensors of "VTC" (arXiv 2604.09558, OSDI 2026), here for what writes a value
 instead of what reads it.
 """
@@ -24,14 +27,14 @@ from pliant.ir.mapping import likely_value
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input
 from pliant.loop.stmt import PAGE
-from pliant.lower.access import classify, reads_many
+from pliant.lower.access import classify, is_copy, reads_many
 from pliant.lower.contraction import contraction
 from pliant.lower.gaps import compact_values
-from pliant.lower.layout import Gap, Order
+from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import product
 from pliant.lower.pieces import Piece, Pieces, pieces_of
 from pliant.lower.stages import Stage, Stages, readers_of
-from pliant.sym.expr import Int, as_int
+from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
 FEW: Final = 4  # pieces that a kernel may as well read apart
@@ -126,7 +129,14 @@ class _Joining:
         self.copies: dict[str, list[Stage]] = {}
 
     def look_at(self, stage: Stage) -> None:
-        """Join the stage's pieces, if it is a concatenation and that is worth it."""
+        """Join the stage's pieces, if it is a concatenation and that is worth it, or what it is a
+        view of, if it is a result."""
+        if stage.name in self.s.results:
+            viewed = self._viewed(stage)
+            if viewed:
+                self.parts[viewed] = Part(stage.name, as_int(0))
+                self.silent.add(stage.name)
+            return
         if stage.name in self.constants or stage.name in self.compact:
             return
         c = _concatenation(stage, self.orders, self.s.facts)
@@ -137,10 +147,41 @@ class _Joining:
         if lies is not None:
             self._leave(c, lies, own[0])
             return
-        taken = {*self.compact, *self.gaps, *self.parts, *(p.whole for p in self.parts.values())}
+        taken = self._taken()
         own = ["" if n in taken else n for n in own]
         if c.name not in taken and self._is_worth_it(c, own):
             self._join(c, stage, own)
+
+    def _taken(self) -> set[str]:
+        """What lies where it lies."""
+        wholes = (p.whole for p in self.parts.values())
+        return {*self.compact, *self.gaps, *self.parts, *wholes}
+
+    def _viewed(self, stage: Stage) -> str:
+        """The intermediate value of which a result has all elements, one after another as it has
+        them; or nothing."""
+        tensor = stage.tensor
+        if not isinstance(tensor, Compute) or not is_copy(tensor):
+            return ""
+        load = tensor.body
+        assert isinstance(load, Load)
+        name, facts = load.source.name, self.s.facts.copy()
+        if name not in self.s.stages or name in self._taken():
+            return ""
+        if not facts.equal(product(load.source.shape), product(tensor.shape)):
+            return ""
+        for axis in tensor.axes:
+            facts.declare_index(axis.var, axis.extent)
+        there, here = as_int(0), as_int(0)
+        for i, step in zip(load.indices, self._steps(name, load.source.shape), strict=True):
+            assert isinstance(i, Index)
+            there = there + i.int_ * step
+        for a, step in zip(tensor.axes, self._steps(stage.name, tensor.shape), strict=True):
+            here = here + var(a.var) * step
+        return name if facts.equal(there, here) else ""
+
+    def _steps(self, name: str, shape: tuple[Int, ...]) -> tuple[Int, ...]:
+        return strides_in(name, shape, self.orders, self.gaps)
 
     def _lies(self, c: _Concatenation, own: Sequence[str]) -> Part | None:
         """Where all pieces lie already as they do here; None if they do not, or if others want the
