@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -31,7 +31,15 @@ from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pliant.base.errors import PliantError, UnsupportedError
-from pliant.frontend.torch.captured import Captured, captured, supported_parts
+from pliant.frontend.torch.captured import (
+    Captured,
+    Input,
+    captured,
+    image_results,
+    images_of,
+    is_channels_last,
+    supported_parts,
+)
 from pliant.frontend.torch.decompose import fused_layers
 from pliant.pipeline import compile as compile_model
 
@@ -41,6 +49,11 @@ MOST: Final = 8  # compilations of a graph for values of its numbers; others run
 _Run = Callable[..., Sequence[Any]]
 
 _ATEN: Final = torch.ops.aten
+_VIEWS: Final = (_ATEN.view.default, _ATEN._unsafe_view.default)
+_BY_STRIDES: Final = (
+    _ATEN.as_strided.default, _ATEN._reshape_alias.default, _ATEN.view.dtype,
+)  # fmt: skip
+"""Operators for which the strides of their operands make a difference."""
 NORMS: Final = (
     _ATEN.native_batch_norm, _ATEN._native_batch_norm_legit_functional,
     _ATEN._native_batch_norm_legit_no_training, _ATEN._native_batch_norm_legit,
@@ -70,18 +83,26 @@ def backend(
                 f"options={{{name!r}: ...}} is not available; there are: {', '.join(OPTIONS)}"
             )
 
-    def trained(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+    def metadata() -> Any:
+        context = TracingContext.try_get()
+        return context.fw_metadata if context else None
+
+    def forwards(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        known, images = metadata(), image_results(graph, images_of(graph))
+        kept = frozenset(k for k in images if known and k >= known.num_forward)
+        return _boxed(_Part(graph, (), chosen, kept))
+
+    def backwards(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return _boxed(_Part(graph, (), chosen))
 
     def fixed(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        context = TracingContext.try_get()
-        known = context.fw_metadata if context else None
+        known = metadata()
         return _boxed(_Part(graph, known.static_input_indices if known else (), chosen))
 
     compiler = aot_autograd(fw_compiler=fixed, decompositions=fused_layers())
     if torch.is_grad_enabled():
         compiler = aot_autograd(
-            fw_compiler=trained, bw_compiler=trained, inference_compiler=fixed,
+            fw_compiler=forwards, bw_compiler=backwards, inference_compiler=fixed,
             partition_fn=min_cut_rematerialization_partition,
             decompositions={**core_aten_decompositions(), **get_decompositions(NORMS)},
         )  # fmt: skip
@@ -99,9 +120,11 @@ class _Part:
     """A graph of ATen operators, compiled at its first call, and for some values of its numbers."""
 
     def __init__(
-        self, graph: GraphModule, weights: Sequence[int], options: Mapping[str, Any]
-    ) -> None:
+        self, graph: GraphModule, weights: Sequence[int], options: Mapping[str, Any],
+        images: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.graph, self.weights, self.options = graph, tuple(weights), options
+        self.images = images  # results that lie with their channels last
         self.numbers: tuple[int, ...] = ()
         self.runs: dict[tuple[Any, ...], _Run] = {}
         self.marks: list[tuple[int, int]] = []
@@ -140,7 +163,7 @@ class _Part:
         if others or not tensors:
             return _eager(self.graph)
         try:
-            found = captured(self.graph, self.weights, inputs)
+            found = captured(self.graph, self.weights, inputs, self.images)
             self.numbers = found.numbers
             if not found.inputs:  # nothing but constants
                 return _eager(self.graph)
@@ -153,19 +176,31 @@ class _Part:
                 stacklevel=2,
             )
             self.numbers = ()
-            return _eager(self.graph if parts is None else self._in_parts(parts))
+            return _eager(self.graph) if parts is None else self._in_parts(parts)
 
-    def _in_parts(self, parts: GraphModule) -> GraphModule:
+    def _in_parts(self, parts: GraphModule) -> _Run:
         """The graph with each of its parts compiled by itself."""
         inputs = [n.name for n in self.graph.graph.nodes if n.op == "placeholder"]
         weights = {inputs[k] for k in self.weights}
-        for name, part in list(parts.named_children()):
-            if not isinstance(part, GraphModule):
+        as_traced = any(n.target in _BY_STRIDES for n in parts.graph.nodes)
+        images = frozenset() if as_traced else images_of(self.graph)
+        for node in parts.graph.nodes:
+            if node.target in _VIEWS:  # of whatever comes of images that lie in another order
+                node.target = _ATEN.reshape.default
+        parts.recompile()
+        (end,) = (n for n in parts.graph.nodes if n.op == "output")
+        fixed_results = {x for k, x in enumerate(end.args[0]) if k not in self.images}
+        for call in parts.graph.nodes:
+            if call.op != "call_module":
                 continue
+            part = getattr(parts, call.target)
             names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
             fixed = [k for k, n in enumerate(names) if n in weights]
-            setattr(parts, name, _Module(_Part(part, fixed, self.options), _is_alone(part)))
-        return parts
+            values = {0: call} if _is_alone(part) else {u.args[1]: u for u in call.users}
+            free = frozenset(k for k, x in values.items() if x not in fixed_results)
+            made = _Part(part, fixed, self.options, image_results(part, images) & free)
+            setattr(parts, call.target, _Module(made, _is_alone(part)))
+        return _eager(parts, as_traced=as_traced)
 
 
 class _Module(torch.nn.Module):
@@ -194,9 +229,18 @@ def _marks(inputs: Sequence[Any], weights: Sequence[int]) -> list[tuple[int, int
     ]
 
 
-def _eager(graph: GraphModule) -> _Run:
+def _eager(graph: GraphModule, *, as_traced: bool = True) -> _Run:
+    """The graph itself; `as_traced`: of images that lie as they did when it was captured."""
+    places = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+    plain = [isinstance(x, torch.Tensor) and x.is_contiguous() and as_traced for x in places]
+
     def run(*inputs: Any) -> Sequence[Any]:
-        made = graph(*inputs)
+        made = graph(
+            *(
+                x.contiguous() if row_major and is_channels_last(x) else x
+                for x, row_major in zip(inputs, plain, strict=True)
+            )
+        )
         return made if isinstance(made, tuple | list) else (made,)
 
     return run
@@ -204,10 +248,10 @@ def _eager(graph: GraphModule) -> _Run:
 
 def _bound(found: Captured, inputs: Sequence[Any], options: Mapping[str, Any]) -> _Run:
     """A function of the graph's inputs."""
-    places, outputs = found.inputs, found.outputs
+    outputs = found.outputs
     if not found.computes:
         return lambda *given: [output(given, ()) for output in outputs]
-    examples = tuple(inputs[k].detach() for k in places)
+    examples = _passed(found.inputs, inputs)
     with warnings.catch_warnings():  # Dynamo guards the sizes at which a graph is another one
         warnings.simplefilter("ignore")
         compiled = compile_model(
@@ -215,7 +259,14 @@ def _bound(found: Captured, inputs: Sequence[Any], options: Mapping[str, Any]) -
         )
 
     def run(*given: Any) -> Sequence[Any]:
-        made = compiled(*(given[k].detach() for k in places))
+        made = compiled(*_passed(found.inputs, given))
         return [output(given, made) for output in outputs]
 
     return run
+
+
+def _passed(places: Sequence[Input], inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """What a module is called with."""
+    return tuple(
+        inputs[k].detach().permute(order) if order else inputs[k].detach() for k, order in places
+    )

@@ -309,6 +309,102 @@ def test_training_a_convolutional_net() -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False), nn.BatchNorm2d(width),
+            nn.ReLU6(), nn.Conv2d(width, width, 1), nn.BatchNorm2d(width),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.body(x))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "residual": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), Residual(8), Residual(8), nn.Flatten(2)),
+        (3, 9, 10),
+    ),
+    "eager views": (  # what comes back from the pads is viewed
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ReflectionPad2d(1), nn.Unflatten(1, (2, 4)),
+            nn.Flatten(0, 1), nn.Conv2d(4, 4, 3), nn.Sigmoid(),
+        ),
+        (3, 7, 8),
+    ),
+    "volumes": (
+        lambda: nn.Sequential(
+            nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.ReLU(), nn.Conv3d(4, 3, 2),
+        ),
+        (2, 4, 5, 6),
+    ),
+    "sequences": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3), nn.GELU(), nn.Conv1d(4, 2, 3, 2)), (2, 11),
+    ),
+    "enlarged": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 6, 3, stride=2), nn.ReLU(), nn.ConvTranspose2d(6, 4, 2, stride=2),
+            nn.Upsample(scale_factor=2), nn.Conv2d(4, 1, 1),
+        ),
+        (3, 9, 11),
+    ),
+    "one by one": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 4, 1),
+            nn.Flatten(), nn.Linear(4, 2),
+        ),
+        (3, 5, 5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*in eager PyTorch")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", NETS)
+def test_gradients_of_convolutional_nets(name: str, dynamic: bool) -> None:
+    make, shape = NETS[name]
+    model = make()
+    other = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="pliant", dynamic=dynamic)
+    for n in (2, 1, 3):
+        x, y = (image(n, *shape).requires_grad_() for _ in range(2))
+        y.data.copy_(x.data)
+        found, want = compiled(x), other(y)
+        assert found.stride() == want.stride()
+        weights = torch.randn(want.shape)
+        (found * weights).sum().backward()
+        (want * weights).sum().backward()
+        pairs = [(found, want), (x.grad, y.grad)]
+        pairs += [
+            (a.grad, b.grad) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+        ]
+        for a, b in pairs:
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_images_lie_with_their_channels_last_between_both_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What one part of the model keeps or computes for another."""
+    images: list[torch.Tensor] = []
+    captured = dynamo.captured
+
+    def noted(graph: Any, weights: Any, given: Any, *rest: Any) -> Any:
+        images.extend(x for x in given if x.shape == (2, 8, 4, 5))
+        return captured(graph, weights, given, *rest)
+
+    monkeypatch.setattr(dynamo, "captured", noted)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Sigmoid()
+    )
+    compiled = torch.compile(model, backend="pliant")
+    with pytest.warns(UserWarning, match="convolution_backward"):
+        compiled(image(2, 3, 9, 11)).sum().backward()
+    assert len(images) > 2
+    assert all(dynamo.is_channels_last(x) for x in images)
+
+
 def test_options(compilations: list[Any]) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
     compiled = torch.compile(model, backend="pliant", options={"precision": "bf16", "threads": 1})

@@ -82,16 +82,22 @@ def test_an_image_of_a_batch_of_one() -> None:
     )
 
 
-def test_sums_of_rows_are_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A maximum over the last of five dimensions wants them in rows, and so does what reads it."""
-    chosen: dict[str, tuple[int, ...]] = {}
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, ...]]:
+    """The orders of all values."""
+    found: dict[str, tuple[int, ...]] = {}
     choose = function.choose_layouts
 
     def noted(*args: Any) -> Any:
-        chosen.update(choose(*args))
-        return dict(chosen)
+        found.update(choose(*args))
+        return dict(found)
 
     monkeypatch.setattr(function, "choose_layouts", noted)
+    return found
+
+
+def test_sums_of_rows_are_no_windows(chosen: dict[str, tuple[int, ...]]) -> None:
+    """A maximum over the last of five dimensions wants them in rows, and so does what reads it."""
     b = Builder("main", OPERATORS)
     b.dim("t", Dim(min=1, likely=(196,)))
     x = b.call("relu", b.param("x", f32, (2, 4, 3, var("t"), var("t"))))
@@ -99,3 +105,66 @@ def test_sums_of_rows_are_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     stages_of(graph, weights, T, programs=False)
     assert len(chosen) > 4
     assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen
+
+
+@pytest.mark.parametrize("turned_first", [False, True])
+def test_a_gradient_lies_in_rows(chosen: dict[str, tuple[int, ...]], turned_first: bool) -> None:
+    """Two products of as much read it: along its rows, and along its columns."""
+    b = Builder("main", OPERATORS)
+    b.dim("t", Dim())
+    g = b.call("tanh", b.param("g", f32, (var("t"), 48)))
+    x, w = b.param("x", f32, (var("t"), 400)), b.param("w", f32, (48, 400))
+
+    def along_columns() -> Any:
+        return b.call("matmul", b.call("transpose", g, perm=(1, 0)), x)
+
+    def along_rows() -> Any:
+        return b.call("matmul", g, w)
+
+    products = (along_columns, along_rows) if turned_first else (along_rows, along_columns)
+    graph, weights = b.finish([product() for product in products])
+    stages_of(graph, weights, T, programs=False)
+    assert chosen["tanh"] == (0, 1)
+
+
+TURNED = {  # how wide the result is, and whether rows are copied before
+    "many columns": (400, True),
+    "few columns": (64, False),
+    "as many as a call says": (None, False),
+}
+
+
+@pytest.mark.parametrize("case", TURNED)
+def test_rows_that_lie_across_lines(case: str) -> None:
+    """They are turned once, where the product would gather them for each of its passes."""
+    columns, copied = TURNED[case]
+
+    class Gradient(torch.nn.Module):
+        def forward(self, x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+            return x.mT @ g
+
+    x, g = torch.randn(3, 40, 48), torch.randn(3, 40, columns or 90)
+    f = pliant.compile(
+        Gradient(), (x, g), dynamic_shapes=({1: "t"}, {1: "t"} | ({} if columns else {2: "n"}))
+    )
+    assert ("[contraction, rows read in place]" in f.explain()) == copied, f.explain()
+    for t in (40, 1, 0, 17):
+        a, b = torch.randn(3, t, 48), torch.randn(3, t, g.shape[2])
+        torch.testing.assert_close(f(a, b), a.mT @ b, rtol=1e-4, atol=1e-4)
+
+
+class Scaled(torch.nn.Module):
+    """Images, and what a batch norm's way back makes of them."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        x, y = x.permute(0, 3, 1, 2), y.permute(0, 3, 1, 2)
+        z = x * y + 1
+        return z.sum((0, 2, 3)), (z * 2).permute(0, 2, 3, 1)
+
+
+def test_images_that_are_given_with_their_channels_last(chosen: dict[str, tuple[int, ...]]) -> None:
+    """So they stay."""
+    x, y = torch.randn(2, 5, 6, 24), torch.randn(2, 5, 6, 24)
+    f = pliant.compile(Scaled(), (x, y), dynamic_shapes=({0: "n", 1: "h"}, {0: "n", 1: "h"}))
+    assert chosen["add"] == (0, 2, 3, 1), chosen
+    torch.testing.assert_close(f(x, y), Scaled()(x, y), rtol=1e-4, atol=1e-4)

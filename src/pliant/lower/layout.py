@@ -8,6 +8,7 @@ compact, or have a gap after each row (`lower.gaps`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
@@ -43,6 +44,7 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
     orders: dict[str, Order] = {n: o for n, o in wishes.items() if n not in fixed}
     readers = readers_of(s)
     sampled = _sampled(s)
+    given = {p.name for p in s.params}
     for name, stage in s.stages.items():  # forwards: convolutions decide, maps follow
         tensor = stage.tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
@@ -51,22 +53,30 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
         if wanted is None and not runs_in_rows(name, s, readers, orders):
             along = sampled.get(name)
             wanted = _with_last(tensor, (along,)) if along else own_wish(tensor, orders, constants)
+            wanted = _images_given(name, s, readers, given) if wanted is None else wanted
         if wanted is not None:
             orders[name] = wanted
     loads: dict[str, dict[str, Load]] = {}
-    for name in reversed(s.stages):  # backwards: the rest suit the reader that reads most of them
+    # Backwards: the rest suit the reader that reads most of them, of equal ones one that row-major
+    # suits. (Gradients are read by two products: along their rows, and along their columns.)
+    for name in reversed(s.stages):
         tensor = s.stages[name].tensor
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
-        for reader in sorted(readers.get(name, ()), key=lambda r: -_read_by(s.stages[r].tensor, s)):
+        found: list[tuple[int, bool, Order]] = []
+        for reader in readers.get(name, ()):
             by = s.stages[reader].tensor
             if reader not in loads:
                 loads[reader] = _first_loads(by)
             load, along = loads[reader].get(name), sampled.get(reader, "")
             wanted = _reader_wish(load, by, orders.get(reader), constants, along)
             if wanted is not None:
+                moves = wanted != tuple(range(len(wanted)))
+                found.append((-_read_by(by, s), moves, wanted))
+        if found:
+            _, moves, wanted = min(found, key=lambda wish: wish[:2])
+            if moves:
                 orders[name] = wanted
-                break
     identity = {n: tuple(range(len(st.tensor.shape))) for n, st in s.stages.items()}
     return identity | orders
 
@@ -75,7 +85,8 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     """Copy weights and parameters where a sliding window, or a map that reads many elements for
     each, wants another dimension last: the kernels of a depthwise convolution, an image that comes
     with its channels first. Such a map reads copies of results, too. Copies of weights are made
-    once."""
+    once. Rows of a product that lie across the lines of what it reads are copied where they would
+    be gathered more than once, whatever that is: the gradient of a weight is such a product."""
     given = {v.name for v, _ in s.weights} | {p.name for p in s.params}
     constants, sampled = constant_values(s), _sampled(s)
     stages: dict[str, Stage] = {}
@@ -83,14 +94,20 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     for name, stage in s.stages.items():
         tensor = stage.tensor
         wanted = None
+        fixed: Set[str] = given
         if isinstance(tensor, Compute):
             along = sampled.get(name)
             wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
+            across = _rows_across(tensor, orders, name, constants) if wanted is None else None
+            if across is not None:
+                source, wanted = across
+                fixed = {source}
+            elif classify(tensor) == "reduction":
+                fixed = given | constants
+            elif not tensor.reduce_axes:
+                fixed = given | set(s.results)
         if isinstance(tensor, Compute) and wanted is not None:
             moved: dict[Node, Any] = {}
-            fixed = given if tensor.reduce_axes else given | set(s.results)
-            if classify(tensor) == "reduction":
-                fixed = fixed | constants
             for load in own_nodes(tensor.body):
                 if not (isinstance(load, Load) and load.source.name in fixed):
                     continue
@@ -134,6 +151,45 @@ def _wanted_last(
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
     return None
+
+
+def _rows_across(
+    tensor: Compute, orders: Mapping[str, Order], name: str, constants: Set[str]
+) -> tuple[str, tuple[str, tuple[str, ...]]] | None:
+    """The first operand of a plain product whose rows lie across its lines, and would be gathered
+    more than once, and along which iterator they should; None for others."""
+    if classify(tensor) != "contraction" or _windowed(tensor):
+        return None
+    order = orders[name]
+    c = _placed(tensor, order, constants)
+    if c is None or c.a_side is not c.a or c.a.source.name in constants:
+        return None
+    if _read_once(tensor, c, order) or _extent_within(tensor, c.k, MIN_RUN):
+        return None
+    source = c.a.source
+    steps = strides_in(source.name, source.shape, orders, {})
+    along = {x: _step_of(c.a, x, steps) for x in (*c.m, *c.k)}
+    unit = [x for x, step in along.items() if step == 1]
+    if len(unit) != 1 or unit[0] not in c.m:
+        return None
+    return source.name, (c.k[-1], c.batch)
+
+
+def _extent_within(tensor: Compute, names: Sequence[str], most: int) -> bool:
+    """Whether the last of these axes is known to be shorter."""
+    (extent,) = (a.extent for a in (*tensor.axes, *tensor.reduce_axes) if a.var == names[-1])
+    return extent.is_const and extent.value < most
+
+
+def _step_of(load: Load, name: str, steps: Sequence[Int]) -> Int | None:
+    """How far a step of the iterator moves the load in memory; None where that varies."""
+    offset = as_int(0)
+    for index, step in zip(load.indices, steps, strict=True):
+        if not isinstance(index, Index):
+            return None
+        offset = offset + index.int_ * step
+    split = offset.linear(name)
+    return None if split is None else split[0]
 
 
 def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:
@@ -268,6 +324,28 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     return None
 
 
+def _images_given(
+    name: str, s: Stages, readers: Mapping[str, list[str]], given: Set[str]
+) -> Order | None:
+    """Channels last for what a map makes of images, most of which are given so, if it is not just
+    on the way to results."""
+    tensor = s.stages[name].tensor
+    assert isinstance(tensor, Compute)
+    rank = len(tensor.axes)
+    if rank < 4 or classify(tensor) != "map" or _only_maps_follow(name, s, readers):
+        return None
+    wanted = (0, *range(2, rank), 1)
+    names = {tuple(tensor.axes[d].var for d in order) for order in (range(rank), wanted)}
+    found = Counter(
+        order
+        for load in own_nodes(tensor.body)
+        if isinstance(load, Load) and load.source.name in given
+        if (order := tuple(map(_bare, load.indices))) in names
+    )
+    last = found[tuple(tensor.axes[d].var for d in wanted)]
+    return wanted if 2 * last > found.total() else None
+
+
 def runs_in_rows(
     name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
 ) -> bool:
@@ -360,8 +438,8 @@ def _read_by(reader: Tensor, s: Stages) -> int:
 def _reader_wish(
     load: Load | None, reader: Tensor, order: Order | None, constants: Set[str], sampled: str
 ) -> Order | None:
-    """Dimensions in the order in which the reader runs through what it loads, where row-major
-    would make it jump; with that last along which a sliding window, or what samples along an
+    """Dimensions in the order in which the reader runs through what it loads; row-major where that
+    does not make it jump; with that last along which a sliding window, or what samples along an
     iterator, wants its rows."""
     if load is None or not isinstance(reader, Compute):
         return None
@@ -373,7 +451,7 @@ def _reader_wish(
     axes = list(reader.axes) if order is None else [reader.axes[k] for k in order]
     place = {a.var: k for k, a in enumerate((*axes, *reader.reduce_axes))}
     if _runs_along(load, innermost):
-        return None
+        return tuple(range(len(load.indices)))
     keys: list[tuple[int, int]] = []
     for dim, index in enumerate(load.indices):
         if not isinstance(index, Index):

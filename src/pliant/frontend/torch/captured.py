@@ -8,6 +8,10 @@
 Sizes that torch passes beside the tensors are taken from these; what it fixes (weights), and other
 numbers, become constants; results that are inputs, or sizes, are not computed. `Captured.outputs`
 says what is what.
+
+Images between a model's way forwards and that backwards lie with their channels last, as
+convolutions want them, ours and those of eager PyTorch: such results are permuted by the module,
+and such inputs back.
 """
 
 from __future__ import annotations
@@ -31,7 +35,19 @@ from pliant.graph.function import Dim
 Output = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
 """A result of the graph, of its inputs and of what the module computes."""
 
+Images = frozenset[tuple[str, ...]]
+"""Shapes."""
+
+Input = tuple[int, tuple[int, ...]]
+"""Which of the graph's inputs, and the order of its dimensions for the module; () as they are."""
+
+FORMATS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Channels last, by rank."""
+
 HUGE: Final = 1 << 40  # torch means any size
+_CONVOLUTION: Final = torch.ops.aten.convolution.default
+_CONVOLUTION_BACKWARD: Final = torch.ops.aten.convolution_backward.default
+_PERMUTE: Final = torch.ops.aten.permute.default
 _SIZE: Final = torch.ops.aten.sym_size.int
 _REFUSED: Final = {
     torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output,
@@ -43,12 +59,12 @@ _TO: Final = torch.ops.aten._to_copy.default
 
 @dataclass(frozen=True)
 class Captured:
-    """`module` computes tensors of those inputs that are at the places `inputs`; `dynamic_shapes`
-    and `dims` are what the compiler is told of these. `numbers` are places of inputs whose values
+    """`module` computes tensors of those inputs that are said by `inputs`; `dynamic_shapes` and
+    `dims` are what the compiler is told of these. `numbers` are places of inputs whose values
     are part of the module. The graph's results are `outputs`."""
 
     module: torch.nn.Module
-    inputs: tuple[int, ...]
+    inputs: tuple[Input, ...]
     numbers: tuple[int, ...]
     outputs: tuple[Output, ...]
     dynamic_shapes: tuple[dict[int, str], ...]
@@ -56,13 +72,17 @@ class Captured:
     computes: bool
 
 
-def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any]) -> Captured:
-    """The graph with some inputs, by place, as constants that have the values `given`. Raises
-    UnsupportedError where it has results that are neither tensors nor sizes."""
+def captured(
+    graph: GraphModule, weights: Collection[int], given: Sequence[Any],
+    images: Collection[int] = (),
+) -> Captured:  # fmt: skip
+    """The graph with some inputs, by place, as constants that have the values `given`; the results
+    `images`, by place, lie with their channels last. Raises UnsupportedError where there are
+    results that are neither tensors nor sizes."""
     copied = GraphModule(graph, _copy(graph.graph))
     nodes = [n for n in copied.graph.nodes if n.op == "placeholder"]
     known = _known_sizes(nodes)
-    outputs = _outputs(copied.graph, nodes, known)
+    outputs = _outputs(copied.graph, nodes, known, images)
     inputs: list[int] = []
     for place, node in enumerate(nodes):
         if place in weights:
@@ -88,10 +108,44 @@ def captured(graph: GraphModule, weights: Collection[int], given: Sequence[Any])
             node.target, node.args, dtype = _TO, node.args[:1], node.args[1]
             node.kwargs = {"dtype": dtype}
     copied.graph.eliminate_dead_code()
+    shapes, dims = _dynamic(tensors)
+    places: list[Input] = []
+    for k, place in enumerate(inputs):
+        order: tuple[int, ...] = ()
+        if is_channels_last(given[place]):
+            order = _channels_last(given[place].dim())
+            _permute_back(copied.graph, tensors[k], tensors[-1], order)
+            shapes[k] = {order.index(axis): name for axis, name in shapes[k].items()}
+        places.append((place, order))
     copied.recompile()
     (end,) = (n for n in copied.graph.nodes if n.op == "output")
-    shapes, dims = _dynamic(tensors)
-    return Captured(copied, tuple(inputs), tuple(numbers), outputs, shapes, dims, bool(end.args[0]))
+    return Captured(
+        copied, tuple(places), tuple(numbers), outputs, tuple(shapes), dims, bool(end.args[0])
+    )
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether images lie with their channels last, and in no other way, too."""
+    form = FORMATS.get(x.dim())
+    return form is not None and x.is_contiguous(memory_format=form) and not x.is_contiguous()
+
+
+def images_of(graph: GraphModule) -> Images:
+    """The shapes of what convolutions over two and three dimensions read and make."""
+    found: set[tuple[str, ...]] = set()
+    for node in graph.graph.nodes:
+        if node.target is _CONVOLUTION:
+            found |= {_shape_of(node.args[0]), _shape_of(node)}
+        elif node.target is _CONVOLUTION_BACKWARD:
+            found |= {_shape_of(x) for x in node.args[:2]}
+    return frozenset(shape for shape in found if len(shape) in FORMATS)
+
+
+def image_results(graph: GraphModule, images: Images) -> frozenset[int]:
+    """Which results of the graph, by place, have shapes of `images`."""
+    (end,) = (n for n in graph.graph.nodes if n.op == "output")
+    results = end.args[0] if isinstance(end.args[0], tuple | list) else end.args
+    return frozenset(k for k, x in enumerate(results) if _shape_of(x) in images)
 
 
 def supported_parts(graph: GraphModule) -> GraphModule | None:
@@ -158,28 +212,71 @@ def _replace_size(graph: Graph, node: Node, last: Node, tensor: Node, axis: int)
     graph.erase_node(node)
 
 
+def _channels_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+def _back(order: Sequence[int]) -> tuple[int, ...]:
+    """The inverse of a permutation."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _permuted(graph: Graph, x: Node, order: Sequence[int]) -> Node:
+    made = graph.call_function(_PERMUTE, (x, list(order)))
+    made.meta["val"] = x.meta["val"].permute(order)
+    return made
+
+
+def _permute_back(graph: Graph, given: Node, last: Node, order: tuple[int, ...]) -> None:
+    """An input whose dimensions will be given in that order, as who reads it knows it; `last` is
+    the last of the inputs."""
+    given.meta["val"] = given.meta["val"].permute(order)
+    with graph.inserting_after(last):
+        made = _permuted(graph, given, _back(order))
+    given.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+
+
+def _shape_of(x: Any) -> tuple[str, ...]:
+    """Sizes as text: torch's symbols are equal only while it traces."""
+    value = x.meta.get("val") if isinstance(x, Node) else None
+    return tuple(map(str, value.shape)) if isinstance(value, torch.Tensor) else ()
+
+
 def _outputs(
-    graph: Graph, nodes: Sequence[Node], known: Mapping[Any, tuple[int, int]]
+    graph: Graph,
+    nodes: Sequence[Node],
+    known: Mapping[Any, tuple[int, int]],
+    images: Collection[int],
 ) -> tuple[Output, ...]:
     """What results are; the graph's own are the tensors left to compute."""
     (end,) = (n for n in graph.nodes if n.op == "output")
     given = end.args[0]
-    alone = isinstance(given, Node)
+    results = (given,) if isinstance(given, Node) else tuple(given)
     places = {node: place for place, node in enumerate(nodes)}
-    made: list[Node] = []
+    orders: dict[Node, tuple[int, ...]] = {}
+    for k, result in enumerate(results):
+        value = result.meta.get("val") if isinstance(result, Node) else None
+        if not isinstance(value, torch.Tensor) or result in places:
+            continue
+        if k not in images:
+            orders[result] = _order_of(value)
+        else:
+            orders.setdefault(result, _channels_last(value.dim()))
+    made = list(orders)
+    with graph.inserting_before(end):
+        end.args = (
+            tuple(_permuted(graph, x, order) if order else x for x, order in orders.items()),
+        )
     outputs: list[Output] = []
-    for result in (given,) if alone else given:
+    for result in results:
         if not isinstance(result, Node):
             outputs.append(_same(result))
         elif result in places:
             outputs.append(_input(places[result]))
-        elif isinstance(result.meta.get("val"), torch.Tensor):
-            if result not in made:
-                made.append(result)
-            outputs.append(_made(made.index(result), result.meta["val"]))
+        elif result in orders:
+            outputs.append(_made(made.index(result), orders[result]))
         else:
             outputs.append(_size(result, nodes, known))
-    end.args = (tuple(made),)
     return tuple(outputs)
 
 
@@ -221,23 +318,27 @@ def _extent_of(place: int, axis: int) -> Callable[[Sequence[Any]], int]:
     return lambda inputs: int(inputs[place].shape[axis])
 
 
-def _made(k: int, expected: torch.Tensor) -> Output:
-    """The tensor, in the memory format that torch expects, which it may view."""
+def _made(k: int, order: tuple[int, ...]) -> Output:
+    """The tensor, which is made with its dimensions in that order."""
+    if not order:
+        return lambda inputs, made: made[k]
+    back = _back(order)
+    return lambda inputs, made: made[k].permute(back)
+
+
+def _order_of(expected: torch.Tensor) -> tuple[int, ...]:
+    """The order of dimensions in the memory format that torch expects, which it may view; () for
+    row-major."""
+    if expected.is_contiguous():
+        return ()
     strides = [s if isinstance(s, int) else s.node.hint for s in expected.stride()]
     sizes = [s if isinstance(s, int) else s.node.hint for s in expected.shape]
-    order = sorted(range(len(sizes)), key=lambda d: (-strides[d], d))
-    plain = all(n <= 1 for n in sizes) or expected.is_contiguous()
-    if plain or order == [*range(len(sizes))]:
-        return lambda inputs, made: made[k]
-    back = sorted(range(len(order)), key=order.__getitem__)
-
-    def turned(inputs: Sequence[Any], made: Sequence[torch.Tensor]) -> torch.Tensor:
-        return made[k].permute(order).contiguous().permute(back)
-
-    return turned
+    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d)))
+    plain = all(n <= 1 for n in sizes) or order == tuple(range(len(sizes)))
+    return () if plain else order
 
 
-def _dynamic(tensors: Sequence[Node]) -> tuple[tuple[dict[int, str], ...], dict[str, Dim]]:
+def _dynamic(tensors: Sequence[Node]) -> tuple[list[dict[int, str]], dict[str, Dim]]:
     """The names of extents that vary, for each tensor, and their ranges."""
     names: dict[Any, str] = {}
     dims: dict[str, Dim] = {}
@@ -254,7 +355,7 @@ def _dynamic(tensors: Sequence[Node]) -> tuple[tuple[dict[int, str], ...], dict[
                 dims[names[expr]] = _range(size)
             shape[axis] = names[expr]
         shapes.append(shape)
-    return tuple(shapes), dims
+    return shapes, dims
 
 
 def _range(size: torch.SymInt) -> Dim:
