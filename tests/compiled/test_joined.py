@@ -142,6 +142,15 @@ VIEWS: dict[str, tuple[Fn, int]] = {  # and how many copies are left
     "rows": (lambda x: _sums(x).flatten(2).transpose(1, 2), 0),
     "reshaped": (lambda x: (x.flatten(2).softmax(-1) @ x.flatten(2).mT).flatten(), 0),
     "read by others": (lambda x: ((y := _sums(x)).permute(0, 2, 3, 1), y.sum((2, 3)), y * 2), 0),
+    "a part read by others": (
+        lambda x: (
+            (y := (r := x.transpose(0, 1).flatten(1)) @ r.mT).flatten(),
+            y[3:].sum(-1),
+            y[5].exp(),
+        ),
+        0,
+    ),
+    "one element": (lambda x: ((y := x.sum().reshape(1).exp()).reshape(()), y + 1, y[0] * 2), 0),
     "two views": (lambda x: ((y := _sums(x)).permute(0, 2, 3, 1), y.permute(0, 2, 3, 1)[:]), 1),
     "in another order": (lambda x: _sums(x).permute(0, 3, 1, 2), 1),
     "a part": (lambda x: _sums(x).permute(0, 2, 3, 1)[:, 1:], 1),

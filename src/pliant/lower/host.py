@@ -44,7 +44,7 @@ from pliant.lower.memory import MemoryPlan
 from pliant.lower.pack import product
 from pliant.lower.sliced import Place
 from pliant.sym.atoms import MaxAtom
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import Int, IntLike, as_int, var
 from pliant.sym.facts import Facts
 
 
@@ -60,18 +60,19 @@ def host_function(
 ) -> Function:
     """`symbols` are those of the kernels; `weights` the names of the weight table's entries;
     `viewed` says of values that lie where a result does in which."""
-    host = _Host(graph, symbols, types, weights, results, memory)
-    host.buffers |= {name: host.buffers[result] for name, result in viewed.items()}
+    host = _Host(graph, symbols, types, weights, results, viewed, memory)
     return host.build(launches)
 
 
 class _Host:
     def __init__(
         self, graph: GraphFunction, symbols: Mapping[Spec, str], types: Mapping[str, Input],
-        weights: Sequence[str], results: Sequence[str], memory: MemoryPlan,
+        weights: Sequence[str], results: Sequence[str], viewed: Mapping[str, str],
+        memory: MemoryPlan,
     ) -> None:  # fmt: skip
         self.graph, self.symbols = graph, symbols
         self.types, self.memory, self.results = types, memory, results
+        self.viewed = viewed
         self.taken = {*types, *(name for name, _ in graph.dims), *(n for n, _ in memory.steps)}
         self.arena = buffer(self._fresh("memory"), (memory.total,), u8, scope="arena")
         self.buffers: dict[str, Buffer] = {}
@@ -119,12 +120,19 @@ class _Host:
     def _ref(self, name: str, place: Place = ()) -> BufferRef:
         """A value from an element on, of one that lies in order; from the first by itself."""
         if name in self.memory.offsets:
-            value = self.types[name]
-            steps = zip(place, compact_strides(value.dims), strict=False)
-            behind = sum((k * step for k, step in steps), as_int(0)) * value.dtype.bytes
+            behind = self._behind(name, place) * self.types[name].dtype.bytes
             return BufferRef(self.arena, (Index(self.memory.offsets[name] + behind),))
-        b = self.buffers[name]
-        return BufferRef(b, tuple(Index(as_int(k)) for k in place or (0,) * len(b.shape)))
+        b = self.buffers[self.viewed.get(name, name)]
+        at: list[IntLike] = list(place or (0,) * len(b.shape))
+        if name in self.viewed and place:  # its elements lie there in other dimensions
+            at = [0] * len(b.shape)
+            at[-1:] = [self._behind(name, place)] if at else []
+        return BufferRef(b, tuple(Index(as_int(k)) for k in at))
+
+    def _behind(self, name: str, place: Place) -> Int:
+        """So many elements lie before that place of a value that lies in order."""
+        steps = zip(place, compact_strides(self.types[name].dims), strict=False)
+        return sum((k * step for k, step in steps), as_int(0))
 
     # -- sizes and checks ------------------------------------------------------------------------
 
