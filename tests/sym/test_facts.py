@@ -294,6 +294,21 @@ def test_inequalities() -> None:
     assert facts.simplify(minimum(x, y)) == x
 
 
+def test_inequalities_of_whole_numbers() -> None:
+    """All but one of so many columns, in vectors of 16."""
+    facts = Facts()
+    for name in "nm":
+        facts.declare(name, 0, None)
+    columns = 4 * n * m - 1
+    facts.assume_le(0, columns)
+    assert facts.le(1, n * m)
+    assert facts.nonneg(columns // 64)
+    facts.assume_le(6 * n * m, 29)
+    assert facts.bounds(n * m) == (1, 4)
+    facts.assume_le(m * m, 6 * n + 5)
+    assert not facts.le(m * m, 6 * n + 4)
+
+
 def test_copies_and_redeclarations_are_independent() -> None:
     facts = scene()
     inner = facts.copy()

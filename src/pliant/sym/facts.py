@@ -361,6 +361,7 @@ class Facts:
             return
         if self.nonneg(x):
             return
+        x = _tightened(x)
         (mono, coefficient), *others = x.pairs
         offset = x.subs(dict.fromkeys(x.names, 0)) if not x.flags else None
         if isinstance(mono.atom, VarAtom) and (not others or others[0][0] is ONE):
@@ -378,6 +379,12 @@ class Facts:
         else:
             tight = dim.within(None, offset // -coefficient, dim.multiple)
         self._store.put(name, tight)
+
+
+def _tightened(x: Int) -> Int:
+    """g y + c >= 0 is y + floor(c / g) >= 0 where y is whole: 4 n m - 1 >= 0 is n m - 1 >= 0."""
+    common = gcd(*(coefficient for mono, coefficient in x.pairs if mono is not ONE))
+    return x.make({mono: coefficient // common for mono, coefficient in x.pairs})
 
 
 def _product(xs: Iterable[IntLike]) -> Int:
