@@ -124,6 +124,7 @@ class _Joining:
     ) -> None:  # fmt: skip
         self.s, self.orders, self.gaps, self.constants = s, orders, gaps, constants
         self.parts, self.silent = joined.parts, joined.silent
+        self.wholes = {part.whole for part in self.parts.values()}
         self.compact = compact_values(s, constants)
         self.readers = readers_of(s)
         self.copies: dict[str, list[Stage]] = {}
@@ -134,7 +135,7 @@ class _Joining:
         if stage.name in self.s.results:
             viewed = self._viewed(stage)
             if viewed:
-                self.parts[viewed] = Part(stage.name, as_int(0))
+                self._lay(viewed, Part(stage.name, as_int(0)))
                 self.silent.add(stage.name)
             return
         if stage.name in self.constants or stage.name in self.compact:
@@ -147,15 +148,17 @@ class _Joining:
         if lies is not None:
             self._leave(c, lies, own[0])
             return
-        taken = self._taken()
-        own = ["" if n in taken else n for n in own]
-        if c.name not in taken and self._is_worth_it(c, own):
+        own = ["" if self._is_taken(n) else n for n in own]
+        if not self._is_taken(c.name) and self._is_worth_it(c, own):
             self._join(c, stage, own)
 
-    def _taken(self) -> set[str]:
-        """What lies where it lies."""
-        wholes = (p.whole for p in self.parts.values())
-        return {*self.compact, *self.gaps, *self.parts, *wholes}
+    def _is_taken(self, name: str) -> bool:
+        """Whether it is decided where the value lies."""
+        return any(name in x for x in (self.compact, self.gaps, self.parts, self.wholes))
+
+    def _lay(self, name: str, part: Part) -> None:
+        self.parts[name] = part
+        self.wholes.add(part.whole)
 
     def _viewed(self, stage: Stage) -> str:
         """The intermediate value of which a result has all elements, one after another as it has
@@ -166,7 +169,7 @@ class _Joining:
         load = tensor.body
         assert isinstance(load, Load)
         name, facts = load.source.name, self.s.facts.copy()
-        if name not in self.s.stages or name in self._taken():
+        if name not in self.s.stages or self._is_taken(name):
             return ""
         if not facts.equal(product(load.source.shape), product(tensor.shape)):
             return ""
@@ -204,7 +207,7 @@ class _Joining:
         self.silent.add(c.name)
         if lies.whole == c.name or c.name in self.parts:
             return
-        self.parts[c.name] = lies
+        self._lay(c.name, lies)
         if first in self.gaps:
             gap = self.gaps[first]
             rest = gap.elements + c.pieces[0].extent * c.step - c.row
@@ -230,7 +233,7 @@ class _Joining:
         moved: dict[Node, Node] = {}
         for piece, found in zip(c.pieces, own, strict=True):
             name = found or self._copied(c, piece, stage.spans)
-            self.parts[name] = Part(c.name, piece.begin * c.step)
+            self._lay(name, Part(c.name, piece.begin * c.step))
             if c.is_apart:
                 self.gaps[name] = Gap(c.dims, c.row - piece.extent * c.step)
             if not found:
