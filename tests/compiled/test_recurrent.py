@@ -66,3 +66,31 @@ def test_same_as_torch(kind: str, width: int, tmp_path: Path) -> None:
         for got, want in zip(last, states if kind == "LSTM" else [states], strict=True):
             np.testing.assert_allclose(got, want, atol=2e-5)
     assert f.stats()["compiles"] == 1
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, kind: str, width: int) -> None:
+        super().__init__()
+        self.layer = getattr(torch.nn, kind)(8, width, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layer(x)[0]
+        return y
+
+
+@pytest.mark.parametrize("kind", list(ORDER))
+def test_threads_share_a_step(kind: str) -> None:
+    """Its panels, and its sequences, where there are enough of them; results are the same, bit by
+    bit."""
+    torch.manual_seed(0)
+    model = Layer(kind, 300).eval()  # the last panel is partly empty
+    x = torch.randn(2, 3, 8)
+    dims = ({0: "b", 1: "t"},)
+    alone, several = (pliant.compile(model, (x,), dynamic_shapes=dims, threads=n) for n in (1, 3))
+    for b, t in ((1, 5), (2, 3), (7, 4), (33, 2), (64, 1), (0, 3)):
+        x = torch.randn(b, t, 8)
+        y = several(x)
+        assert torch.equal(y, alone(x))
+        if b:
+            with torch.no_grad():
+                torch.testing.assert_close(y, model(x), rtol=1e-4, atol=2e-5)

@@ -59,7 +59,14 @@ def _subst_ints(root: N, sizes: Mapping[str, IntLike], other: Callable[[Any], An
             case Index(at):
                 new = at.subs(sizes)
                 return node if new is at else Index(new)
-            case For() | Iter() | Axis():
+            case For():
+                notes = tuple([(k, x.subs(sizes)) if isinstance(x, Int) else (k, x)
+                               for k, x in node.notes])  # fmt: skip
+                new = node.extent.subs(sizes)
+                if new is node.extent and notes == node.notes:
+                    return node
+                return node.replace(extent=new, notes=notes)
+            case Iter() | Axis():
                 new = node.extent.subs(sizes)
                 return node if new is node.extent else node.replace(extent=new)
             case Block():
@@ -108,7 +115,9 @@ def _own_names(node: Node) -> frozenset[str]:
             return frozenset((name,))
         case Index(at):
             return at.names
-        case For() | Iter() | Axis():
+        case For():
+            return node.extent.names.union(*(x.names for _, x in node.notes if isinstance(x, Int)))
+        case Iter() | Axis():
             return node.extent.names
         case Block():
             return frozenset().union(*(x.names for x in node.bindings))

@@ -13,6 +13,7 @@
 The sums are made for some columns of the weights and all sequences, a few of these at a time with
 their totals in registers: a step reads the weights once, whatever the batch, and one after another:
 they come as `panels` of so many columns, and so do the sums, with zeros where there are no columns.
+Threads share a step's panels, and then its sequences, where there is enough to do.
 What does not depend on the state is not in here: `input` is the product of all steps with the
 input's weights. The gates lie one after the other in blocks of the state's width H.
 """
@@ -28,7 +29,7 @@ from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Var, as_expr
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
-from pliant.sym.expr import Int, as_int, ceildiv, var
+from pliant.sym.expr import Int, as_int, ceildiv, maximum, var
 
 GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
 """Gates of a cell. LSTM: input, forget, cell, output; GRU: reset, update, new."""
@@ -38,6 +39,12 @@ LANES: Final = 64
 
 ROWS: Final = 4
 """Sequences whose sums are made at once: each vector of weights that is read serves all of them."""
+
+WORK: Final = 1 << 16
+"""Multiply-adds that are worth a thread of their own: it has to be told so in every step."""
+
+DEAR: Final = 16
+"""Multiply-adds that take as long as a gate of one element."""
 
 Activation = Callable[[Expr], Expr]
 
@@ -128,8 +135,9 @@ class _Recurrence:
         within = Let(Var("at", i64), as_expr(place), live)
         # No more than there are: a length is data, and decides what is read.
         known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
-        chosen = If(at("step") < at("length"), within, past)
-        return For("i", self.batch, Let(Var("length", i64), known, chosen))
+        chosen = Let(Var("length", i64), known, If(at("step") < at("length"), within, past))
+        grain = _grain(DEAR * self.cell.gates * self.width)
+        return For("i", self.batch, chosen, "parallel", grain)
 
     def _at(self, time: str) -> tuple[Expr, Expr, Expr]:
         return at(time), at("i"), as_expr(self.j)
@@ -161,7 +169,12 @@ class _Recurrence:
         # step has used last are still there.
         back = subst(each, {"some": blocks - 1 - var("some")})
         even = as_expr(var("step") % 2) < as_expr(1)
-        return If(even, For("some", blocks, each), For("some", blocks, back))
+        grain = _grain(self.batch * self.width * LANES)
+        return If(
+            even,
+            For("some", blocks, each, "parallel", grain),
+            For("some", blocks, back, "parallel", grain),
+        )
 
     def _tile(self, state: Buffer, panel: Int, rows: list[Int]) -> Stmt:
         """The sums of some sequences in the columns of a panel."""
@@ -236,6 +249,11 @@ class _Recurrence:
         if not self.cell.peepholes:
             return value
         return value + self.peep[peep * self.width + self.j] * c
+
+
+def _grain(work: Int) -> tuple[tuple[str, Int], ...]:
+    """The note of a loop whose iterations take so many multiply-adds."""
+    return (("grain", maximum(WORK // maximum(work, 1), 1)),)
 
 
 def at(name: str) -> Expr:
