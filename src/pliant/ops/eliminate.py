@@ -24,9 +24,9 @@ from pliant.loop.stmt import (
     Stmt,
     Store,
     buffer,
-    for_,
     seq,
 )
+from pliant.ops.lines import for_lines
 from pliant.ops.merge_sort import at
 from pliant.sym.expr import Int, as_int, var
 
@@ -62,9 +62,9 @@ class _Eliminate:
             For("i", N, For("j", M, Store(self.x, there, Load(self.b, there)))),
             For("k", N, self._step()),
         )
-        extents: list[tuple[str, Int | int]] = [(f"i{d}", e) for d, e in enumerate(self.outer)]
-        body: Stmt = for_(extents, matrix)
-        body = reduce(lambda s, b: Alloc(b, s), (self.best, self.size, self.work), body)
+        matrix = reduce(lambda s, b: Alloc(b, s), (self.best, self.size, self.work), matrix)
+        extents = [(f"i{d}", e) for d, e in enumerate(self.outer)]
+        body = for_lines(extents, matrix, N * N * (N + M))
         sizes = (*map(str, self.outer), "n", "m")
         return Function("eliminate", (self.a, self.b, self.x, self.pivots), sizes, body)
 
@@ -145,6 +145,6 @@ def cholesky(batch: int, dtype: DType) -> Function:
             seq(rest(below), Store(factor, (*place, below, j), total[ZERO] / diagonal)),
         ),
     )  # fmt: skip
-    extents: list[tuple[str, Int | int]] = [(f"i{d}", e) for d, e in enumerate(outer)]
-    body = Alloc(total, for_(extents, For("j", N, column)))
+    extents = [(f"i{d}", e) for d, e in enumerate(outer)]
+    body = for_lines(extents, Alloc(total, For("j", N, column)), N * N * N)
     return Function("cholesky", (a, factor), (*map(str, outer), "n"), body)

@@ -13,14 +13,17 @@ Nothing overflows, and small sums at the begin of a line are not lost beside a l
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from pliant.base.dtypes import DType
 from pliant.ir.expr import Binary, Expr, Load, Select, Unary, Var, as_expr
-from pliant.loop.stmt import Alloc, For, Function, Let, Store, buffer, for_, seq
+from pliant.loop.stmt import Alloc, For, Function, Let, Store, buffer, seq
 from pliant.ops.common import accumulator
+from pliant.ops.lines import for_lines
 from pliant.ops.merge_sort import at
-from pliant.sym.expr import Int, as_int, var
+from pliant.sym.expr import as_int, var
 
+STEP: Final = 32  # multiply-adds that take as long as a step
 TOP, TOTAL = (as_int(k) for k in range(2))
 """Slots of what a line is at."""
 
@@ -46,8 +49,8 @@ def log_cum_sum_exp(rank: int, dtype: DType, axis: int) -> Function:
         Store(state, (as_expr(TOTAL),), as_expr(0.0, wide)),
         For(f"i{axis}", shape[axis], step),
     )
-    outer: list[tuple[str, Int | int]] = [(f"i{d}", e) for d, e in enumerate(shape) if d != axis]
-    body = Alloc(state, for_(outer, line))
+    outer = [(f"i{d}", e) for d, e in enumerate(shape) if d != axis]
+    body = for_lines(outer, Alloc(state, line), STEP * shape[axis])
     return Function("log_cum_sum_exp", (x, y), tuple(map(str, shape)), body)
 
 

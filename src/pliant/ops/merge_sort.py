@@ -16,7 +16,7 @@ scalars.
 from __future__ import annotations
 
 from functools import reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pliant.base.dtypes import DType, boolean, f32, f64, i32, i64, u8
 from pliant.ir.expr import Binary, Bitcast, Expr, Load, Select, Unary, Var, as_expr, const
@@ -30,11 +30,12 @@ from pliant.loop.stmt import (
     Store,
     While,
     buffer,
-    for_,
     seq,
 )
+from pliant.ops.lines import for_lines
 from pliant.sym.expr import Int, as_int, var
 
+MERGED: Final = 64  # multiply-adds that take as long as all passes over an element
 WIDTH, LEFT, RIGHT = (as_int(k) for k in range(3))
 """Slots of the counters: width of the runs, next element of the left and of the right run."""
 
@@ -86,8 +87,9 @@ class _MergeSort:
             ),
             For("k", self.n, self._write()),
         )
-        body: Stmt = for_(list(outer), line)
-        body = reduce(lambda s, b: Alloc(b, s), (self.counters, *self.spare, *self.line), body)
+        own = (self.counters, *self.spare, *self.line)
+        line = reduce(lambda s, b: Alloc(b, s), own, line)
+        body = for_lines(outer, line, MERGED * self.n)
         buffers = (self.x, self.values, self.indices)
         return Function("merge_sort", buffers, tuple(map(str, self.shape)), body)
 

@@ -29,7 +29,8 @@ from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Var, as_expr
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import Alloc, Buffer, For, Function, If, Let, Stmt, Store, buffer, seq
-from pliant.sym.expr import Int, as_int, ceildiv, maximum, var
+from pliant.ops.lines import grain
+from pliant.sym.expr import Int, as_int, ceildiv, var
 
 GATES: Final[Mapping[str, int]] = {"rnn": 1, "lstm": 4, "gru": 3}
 """Gates of a cell. LSTM: input, forget, cell, output; GRU: reset, update, new."""
@@ -39,9 +40,6 @@ LANES: Final = 64
 
 ROWS: Final = 4
 """Sequences whose sums are made at once: each vector of weights that is read serves all of them."""
-
-WORK: Final = 1 << 16
-"""Multiply-adds that are worth a thread of their own: it has to be told so in every step."""
 
 DEAR: Final = 16
 """Multiply-adds that take as long as a gate of one element."""
@@ -136,8 +134,8 @@ class _Recurrence:
         # No more than there are: a length is data, and decides what is read.
         known = Binary("min", self.lengths[var("i")], as_expr(self.steps))
         chosen = Let(Var("length", i64), known, If(at("step") < at("length"), within, past))
-        grain = _grain(DEAR * self.cell.gates * self.width)
-        return For("i", self.batch, chosen, "parallel", grain)
+        work = DEAR * self.cell.gates * self.width
+        return For("i", self.batch, chosen, "parallel", grain(work))
 
     def _at(self, time: str) -> tuple[Expr, Expr, Expr]:
         return at(time), at("i"), as_expr(self.j)
@@ -169,11 +167,11 @@ class _Recurrence:
         # step has used last are still there.
         back = subst(each, {"some": blocks - 1 - var("some")})
         even = as_expr(var("step") % 2) < as_expr(1)
-        grain = _grain(self.batch * self.width * LANES)
+        shared = grain(self.batch * self.width * LANES)
         return If(
             even,
-            For("some", blocks, each, "parallel", grain),
-            For("some", blocks, back, "parallel", grain),
+            For("some", blocks, each, "parallel", shared),
+            For("some", blocks, back, "parallel", shared),
         )
 
     def _tile(self, state: Buffer, panel: Int, rows: list[Int]) -> Stmt:
@@ -249,11 +247,6 @@ class _Recurrence:
         if not self.cell.peepholes:
             return value
         return value + self.peep[peep * self.width + self.j] * c
-
-
-def _grain(work: Int) -> tuple[tuple[str, Int], ...]:
-    """The note of a loop whose iterations take so many multiply-adds."""
-    return (("grain", maximum(WORK // maximum(work, 1), 1)),)
 
 
 def at(name: str) -> Expr:

@@ -14,13 +14,16 @@ more, so this takes about as long as reading them where k is small, and n log k 
 from __future__ import annotations
 
 from functools import reduce
+from typing import Final
 
 from pliant.base.dtypes import DType, i64
 from pliant.ir.expr import Binary, Expr, Load, Select, Var, as_expr
-from pliant.loop.stmt import Alloc, For, Function, If, Let, Stmt, Store, While, buffer, for_, seq
+from pliant.loop.stmt import Alloc, For, Function, If, Let, Stmt, Store, While, buffer, seq
+from pliant.ops.lines import for_lines
 from pliant.ops.merge_sort import at, in_order
 from pliant.sym.expr import Int, as_int, var
 
+LOOKED_AT: Final = 8  # multiply-adds that take as long as a look at an element
 HOLE = as_int(0)
 """The slot of the counter: where the sinking element would lie."""
 
@@ -57,11 +60,12 @@ class _TopK:
             For("j", self.n - self.k, self._consider(self.k + var("j"))),
             For("j", self.k, self._take(self.k - 1 - var("j"))),
         )
-        body: Stmt = If(as_expr(0) < as_expr(self.k), line)
-        body = reduce(lambda s, b: Alloc(b, s), (self.hole, self.places, self.keys), body)
+        chosen: Stmt = If(as_expr(0) < as_expr(self.k), line)
+        chosen = reduce(lambda s, b: Alloc(b, s), (self.hole, self.places, self.keys), chosen)
+        body = for_lines(outer, chosen, LOOKED_AT * self.n)
         buffers = (self.x, self.values, self.indices)
         sizes = (*map(str, self.shape), "k")
-        return Function("top_k", buffers, sizes, for_(list(outer), body))
+        return Function("top_k", buffers, sizes, body)
 
     def _line(self, position: Expr) -> tuple[Expr, ...]:
         """The place of an element of the line."""
