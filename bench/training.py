@@ -52,7 +52,7 @@ MODELS: Final[dict[str, Callable[[], Made]]] = {
 }
 
 
-def steps(made: Made, system: str) -> Callable[[], object]:
+def steps(made: Made, system: str, threads: int) -> Callable[[], object]:
     """A step of training of a copy of the model."""
     model: Any = copy.deepcopy(made[0]).train()
     batch = made[1]
@@ -62,7 +62,8 @@ def steps(made: Made, system: str) -> Callable[[], object]:
     run = model
     if not system.startswith("eager"):
         torch._dynamo.reset()
-        run = torch.compile(model, backend=system)
+        more: Any = {"options": {"threads": threads}} if system == "pliant" else {}
+        run = torch.compile(model, backend=system, **more)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
     def step() -> object:
@@ -93,7 +94,8 @@ def main() -> int:
         made = MODELS[name]()
         image = made[1].dim() == 4
         message(f"{name}: compiling")
-        calls = {s: steps(made, s) for s in SYSTEMS if image or not s.endswith("channels_last")}
+        systems = [s for s in SYSTEMS if image or not s.endswith("channels_last")]
+        calls = {s: steps(made, s, options.threads) for s in systems}
         row = compare(calls, "pliant", options.runs)
         best = min(x for k, x in row.items() if k.startswith("x "))
         rows.append({"model": name, **{f"{s} ms": row.get(f"{s} ms", "") for s in SYSTEMS},

@@ -127,17 +127,17 @@ def test_a_gradient_lies_in_rows(chosen: dict[str, tuple[int, ...]], turned_firs
     assert chosen["tanh"] == (0, 1)
 
 
-TURNED = {  # how wide the result is, and whether rows are copied before
-    "many columns": (400, True),
-    "few columns": (64, False),
-    "as many as a call says": (None, False),
+TURNED = {  # how wide the result is
+    "many columns": 400,
+    "few columns": 20,
+    "as many as a call says": None,
 }
 
 
 @pytest.mark.parametrize("case", TURNED)
 def test_rows_that_lie_across_lines(case: str) -> None:
-    """They are turned once, where the product would gather them for each of its passes."""
-    columns, copied = TURNED[case]
+    """They are turned before the product, which would gather them."""
+    columns = TURNED[case]
 
     class Gradient(torch.nn.Module):
         def forward(self, x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
@@ -147,7 +147,7 @@ def test_rows_that_lie_across_lines(case: str) -> None:
     f = pliant.compile(
         Gradient(), (x, g), dynamic_shapes=({1: "t"}, {1: "t"} | ({} if columns else {2: "n"}))
     )
-    assert ("[contraction, rows read in place]" in f.explain()) == copied, f.explain()
+    assert "[contraction, rows read in place]" in f.explain()
     for t in (40, 1, 0, 17):
         a, b = torch.randn(3, t, 48), torch.randn(3, t, g.shape[2])
         torch.testing.assert_close(f(a, b), a.mT @ b, rtol=1e-4, atol=1e-4)
