@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pliant.ir.expr import Expr, Index, Load, index_names, substitute
 from pliant.ir.few_channels import filters_of
-from pliant.ir.mapping import likely_value
+from pliant.ir.mapping import likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
@@ -26,6 +26,7 @@ from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
 from pliant.lower.stages import Stage, Stages, copy_of, readers_of
 from pliant.sym.expr import Int, IntLike, as_int, var
+from pliant.sym.facts import Facts
 
 Order = tuple[int, ...]
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
@@ -99,14 +100,14 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
             along = sampled.get(name)
             wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and wanted is None:
-            c = _rows_across(tensor, orders, name, constants)
+            c = _rows_across(tensor, orders, name, constants, s.facts)
             if c is not None:
                 copy, places = _rows_of(c, tensor)
                 lies = turned.get(copy)
                 if lies is None:
-                    lies = turned[copy] = s.fresh(f"{c.a.source.name}.rows")
-                    stages[lies] = Stage(lies, copy, "copy", stage.spans)
-                    s.types[lies] = Input(lies, copy.dtype, copy.shape)
+                    added = s.added(f"{c.a.source.name}.rows", copy, "copy", stage.spans)
+                    lies = turned[copy] = added.name
+                    stages[lies] = added
                     orders[lies] = tuple(range(len(copy.shape)))
                 body = transform(tensor.body, lambda n: n, {c.a: s.types[lies][places]})
                 stage = replace(stage, tensor=tensor.replace(body=body))
@@ -161,7 +162,7 @@ def _wanted_last(
 
 
 def _rows_across(
-    tensor: Compute, orders: Mapping[str, Order], name: str, constants: Set[str]
+    tensor: Compute, orders: Mapping[str, Order], name: str, constants: Set[str], facts: Facts
 ) -> Contraction | None:
     """A plain product whose first operand's rows lie across its lines; None for others. (Zen 5:
     squares that are turned before take 0.3 to 0.8 as long as to gather rows in the product.)"""
@@ -170,15 +171,14 @@ def _rows_across(
     c = _placed(tensor, orders[name], constants)
     if c is None or c.a_side is not c.a or c.a.source.name in constants:
         return None
-    if _extent_within(tensor, c.k, MIN_RUN):
+    if not all(isinstance(i, Index) for i in c.a.indices):
         return None
-    source = c.a.source
-    steps = strides_in(source.name, source.shape, orders, {})
-    along = {x: _step_of(c.a, x, steps) for x in (*c.m, *c.k)}
-    unit = [x for x, step in along.items() if step == 1]
-    if len(unit) != 1 or unit[0] not in c.m:
+    (run,) = (a.extent for a in tensor.reduce_axes if a.var == c.k[-1])
+    if run.is_const and run.value < MIN_RUN:
         return None
-    return c
+    steps = strides_in(c.a.source.name, c.a.source.shape, orders, {})
+    unit = [x for x in (*c.m, *c.k) if step_along(c.a, x, steps, facts) == 1]
+    return c if len(unit) == 1 and unit[0] in c.m else None
 
 
 def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]:
@@ -193,23 +193,6 @@ def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]
 
     copy = compute([extents[x] for x in names], element, "copy")
     return copy, tuple(var(x) for x in names)
-
-
-def _extent_within(tensor: Compute, names: Sequence[str], most: int) -> bool:
-    """Whether the last of these axes is known to be shorter."""
-    (extent,) = (a.extent for a in (*tensor.axes, *tensor.reduce_axes) if a.var == names[-1])
-    return extent.is_const and extent.value < most
-
-
-def _step_of(load: Load, name: str, steps: Sequence[Int]) -> Int | None:
-    """How far a step of the iterator moves the load in memory; None where that varies."""
-    offset = as_int(0)
-    for index, step in zip(load.indices, steps, strict=True):
-        if not isinstance(index, Index):
-            return None
-        offset = offset + index.int_ * step
-    split = offset.linear(name)
-    return None if split is None else split[0]
 
 
 def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:

@@ -186,9 +186,9 @@ def pack_contractions(
             panel = _panel(tensor, c, plan, s.facts, width)
             packed = made.get(panel)
             if packed is None:
-                packed = made[panel] = s.fresh(f"{name}.packed")
-                stages[packed] = Stage(packed, panel, "pack", stage.spans)
-                s.types[packed] = Input(packed, panel.dtype, panel.shape)
+                added = s.added(f"{name}.packed", panel, "pack", stage.spans)
+                packed = made[panel] = added.name
+                stages[packed] = added
                 orders[packed] = tuple(range(len(panel.axes)))
             plans[name] = replace(plan, packed=packed)
             tensor = _rewritten(tensor, plans[name], s.types[packed], width)

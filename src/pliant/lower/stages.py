@@ -81,6 +81,12 @@ class Stages:
         """A name that nothing has, like `wish`."""
         return fresh_name(wish, self.types)
 
+    def added(self, wish: str, tensor: Compute, op: str, spans: tuple[Span, ...]) -> Stage:
+        """A stage under a name like `wish`, which is not among the others yet."""
+        name = self.fresh(wish)
+        self.types[name] = Input(name, tensor.dtype, tensor.shape)
+        return Stage(name, tensor, op, spans)
+
     def apart(self, stage: Stage, wish: str) -> tuple[Stage, Stage]:
         """What a stage makes, under a name like `wish`, and a copy of it under the stage's own."""
         tensor, inner = stage.tensor, self.fresh(wish)

@@ -6,7 +6,6 @@ for i, j in grid(n, m): body(i, j)    ->    for line in parallel(n*m): body(line
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Final
 
 from pliant.loop.rewrite import subst
@@ -27,11 +26,10 @@ def for_lines(outer: Sequence[tuple[str, Int]], body: Stmt, work: Int) -> Stmt:
     which have these extents; what it needs for itself is allocated in it."""
     if not outer:
         return body
-    line, inside = var("line"), as_int(1)
+    line, count = var("line"), as_int(1)
     place: dict[str, Int] = {}
     for name, extent in reversed(outer):
-        at = line // maximum(inside, 1)
+        at = line // maximum(count, 1)
         place[name] = at if name == outer[0][0] else at % maximum(extent, 1)
-        inside = inside * extent
-    count = prod((extent for _, extent in outer), start=as_int(1))
+        count = count * extent
     return For("line", count, subst(body, place), "parallel", grain(work))

@@ -372,12 +372,12 @@ class Facts:
         self._store.forget()
 
     def _narrow(self, name: str, coefficient: int, offset: int) -> None:
-        """Use coefficient*name + offset >= 0."""
+        """Use coefficient*name + offset >= 0, where the coefficient is 1 or -1."""
         dim = self._store.dim(name)
         if coefficient > 0:
-            tight = dim.within(-(offset // coefficient), None, dim.multiple)
+            tight = dim.within(-offset, None, dim.multiple)
         else:
-            tight = dim.within(None, offset // -coefficient, dim.multiple)
+            tight = dim.within(None, offset, dim.multiple)
         self._store.put(name, tight)
 
 

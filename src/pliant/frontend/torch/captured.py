@@ -108,20 +108,17 @@ def captured(
             node.target, node.args, dtype = _TO, node.args[:1], node.args[1]
             node.kwargs = {"dtype": dtype}
     copied.graph.eliminate_dead_code()
-    shapes, dims = _dynamic(tensors)
     places: list[Input] = []
     for k, place in enumerate(inputs):
         order: tuple[int, ...] = ()
         if is_channels_last(given[place]):
             order = _channels_last(given[place].dim())
             _permute_back(copied.graph, tensors[k], tensors[-1], order)
-            shapes[k] = {order.index(axis): name for axis, name in shapes[k].items()}
         places.append((place, order))
     copied.recompile()
     (end,) = (n for n in copied.graph.nodes if n.op == "output")
-    return Captured(
-        copied, tuple(places), tuple(numbers), outputs, tuple(shapes), dims, bool(end.args[0])
-    )
+    shapes, dims = _dynamic(tensors)
+    return Captured(copied, tuple(places), tuple(numbers), outputs, shapes, dims, bool(end.args[0]))
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
@@ -338,7 +335,7 @@ def _order_of(expected: torch.Tensor) -> tuple[int, ...]:
     return () if plain else order
 
 
-def _dynamic(tensors: Sequence[Node]) -> tuple[list[dict[int, str]], dict[str, Dim]]:
+def _dynamic(tensors: Sequence[Node]) -> tuple[tuple[dict[int, str], ...], dict[str, Dim]]:
     """The names of extents that vary, for each tensor, and their ranges."""
     names: dict[Any, str] = {}
     dims: dict[str, Dim] = {}
@@ -355,7 +352,7 @@ def _dynamic(tensors: Sequence[Node]) -> tuple[list[dict[int, str]], dict[str, D
                 dims[names[expr]] = _range(size)
             shape[axis] = names[expr]
         shapes.append(shape)
-    return shapes, dims
+    return tuple(shapes), dims
 
 
 def _range(size: torch.SymInt) -> Dim:
