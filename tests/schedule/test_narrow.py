@@ -76,6 +76,25 @@ def test_the_rest_of_a_split() -> None:
     same(p, q.reduce_lanes("y").parallel("y_i"), SIZES)
 
 
+def test_where_no_block_runs() -> None:
+    """The rest of a split, where its size is known though not whether there is one."""
+    z = placeholder("z", (4 * n,), f32)
+    y = compute((4 * n,), lambda i: z[i] * z[i], "y")
+    p = program(unscheduled("squares", [y], [z], ["n"])).split("y_i", 8)
+    o, i = p.made
+    p = p.loop_partition(o, n // 2)
+    *_, rest = (b for b in p.blocks if b != "y")
+    lane = p.loops(rest)[-1]
+    q = p.narrow(lane, 0, 4)
+    assert q.loop(lane).extent == 4
+    assert q.block(rest).where is None
+    same(p, q.vectorize(lane), [(0,), (1,), (2,), (7,)])
+    with pytest.raises(SchedulingError, match="reduces over it"):
+        p.narrow(lane, 0, 3)  # some of the last four
+    with pytest.raises(SchedulingError, match="reduces over it"):
+        p.narrow(i, 0, 4)  # some of those that are whole
+
+
 def attention() -> Program:
     """The exponentials of a band, times a vector."""
     s = compute((n, k), lambda i, j: select(seen(i, j), x[i, j], -INF), "s")
@@ -120,7 +139,7 @@ def test_refuses() -> None:
     refused(row("max", -INF), "is not known", "y_r", zero, i + 1)
     refused(row("max", -INF), "is not known", "y_r", zero - 1, end)
     refused(row("max", -INF), "y_r is not known around it", "y_r", zero, var("y_r"))
-    refused(row("max", -INF), "does not hold one block", "y_i", zero, n)
+    refused(row("max", -INF), "does not hold one block", "y_i", zero, minimum(n, 1))
     started = row("max", -INF).decompose_reduction("y", "y_r")
     same(row("max", -INF), started.narrow("y_r", first, end), SIZES)
     serial = row("max", -INF).decompose_reduction("y", "y_r")

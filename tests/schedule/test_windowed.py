@@ -15,6 +15,7 @@ from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Reduce
 from pliant.ir.node import walk
+from pliant.loop.rewrite import conjuncts, int_names
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -32,8 +33,9 @@ def depthwise(rank: int = 2, channels: int = 40, **options: Any) -> nn.Module:
 
 
 def spec_of(
-    between: nn.Module, rank: int = 2, *, fixed: bool = False, dtype: torch.dtype = torch.float32
-) -> Spec:
+    between: nn.Module, rank: int = 2, *, fixed: bool = False, dtype: torch.dtype = torch.float32,
+    lanes: int = 1,
+) -> Spec:  # fmt: skip
     """The reduction of a module between two products, which want channels innermost."""
     pointwise = nn.Conv1d if rank == 1 else nn.Conv2d
     module = nn.Sequential(pointwise(40, 40, 1), between, pointwise(40, 40, 1)).to(dtype)
@@ -41,7 +43,7 @@ def spec_of(
     dynamic: Any = ({0: "n"} | {2 + d: f"d{d}" for d in range(rank)},)
     request = Request(module.eval(), (x,), None, ({},) if fixed else dynamic)
     imported = import_model(request, OPERATORS)
-    lowered = lower_function(imported.function, OPERATORS, 32, constant_extents=fixed)
+    lowered = lower_function(imported.function, OPERATORS, 32, lanes=lanes, constant_extents=fixed)
     return next(x.spec for _, x in lowered.main.launches if x.spec.kind == "reduction")
 
 
@@ -73,10 +75,10 @@ def test_keeps_the_meaning(name: str) -> None:
 
 
 def sizes_of(spec: Spec, channels: int, width: int, places: tuple[int, int]) -> list[int]:
-    """The kernel's sizes for one image, in order."""
+    """The kernel's sizes for one image, in order; `channels`: in the unit of their size."""
     image, result = spec.inputs[0].shape, spec.members[-1][1].shape
     values = (1, channels, 5, width, 1, channels, *places)
-    known = {str(e): v for e, v in zip((*image, *result), values, strict=True)}
+    known = {x: v for e, v in zip((*image, *result), values, strict=True) for x in e.names}
     return [known[name] for name in spec.sizes]
 
 
@@ -105,6 +107,21 @@ def test_rows_outside_of_the_image_are_left_out(name: str, pairs: bool) -> None:
     by_row = [x for x in counts if any(name not in p.sizes for name in x.names)]
     assert by_row  # how many rows of the window there are depends on where it is
     assert pairs == any(isinstance(n, Reduce) for n in walk(p.function.body))
+
+
+def test_a_rest_is_one_vector() -> None:
+    """Of blocks of two vectors, where the number of channels is a multiple of one: no mask."""
+    options = OPTIONS["strided"]
+    spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()), lanes=8)
+    p = windowed_recipe(spec, 8, SUMS)
+    lanes = {p.loops(block)[-1]: block for block in p.blocks}
+    assert {p.loop(x).extent.value for x in lanes} == {8, 16}
+    for lane, name in lanes.items():
+        block = p.block(name)
+        bound = {i.var: x for i, x in zip(block.iters, block.bindings, strict=True)}
+        along = {v for v, x in bound.items() if lane in x.names}
+        assert not any(along & int_names(c) for c in conjuncts(block.where))
+    same(start(spec), p, [sizes_of(spec, c, 6, places_of(6, options)) for c in (1, 2, 5)])
 
 
 @pytest.mark.sweep(2)

@@ -322,59 +322,17 @@ def conditions_in(root: Stmt) -> list[Expr]:
 def without_proved(root: Stmt, facts: Facts) -> Stmt:
     """`root` without conditions that hold for all values of the loops in it, and without choices
     that one of them decides the other way; extents are as long as they are sure to be."""
-    loops = [s for s in statements(root) if isinstance(s, For)]
-    ranges = {s.var: s.extent for s in loops}
-    bindings = _bindings(root)
-    known: dict[Int, bool] = {}
-
-    def holds(cond: Expr) -> bool:
-        match cond:
-            case Binary("or", a, b):
-                return holds(a) or holds(b)
-            case Unary("not", a):
-                return fails(a)
-        gap = _gap(cond, bindings)
-        return gap is not None and always(gap)
-
-    def fails(cond: Expr) -> bool:
-        match cond:
-            case Binary("and", a, b):
-                return fails(a) or fails(b)
-            case Binary("or", a, b):
-                return fails(a) and fails(b)
-            case Unary("not", a):
-                return all(map(holds, conjuncts(a)))
-        gap = _gap(cond, bindings)
-        return gap is not None and always(-1 - gap)
-
-    def always(gap: Int) -> bool:
-        if gap not in known:
-            known[gap] = proved(gap)
-        return known[gap]
-
-    def proved(gap: Int) -> bool:
-        low = span(gap, ranges, facts)
-        if low is not None and facts.nonneg(low[0]):
-            return True
-        return declare_loops(facts, around(gap)).nonneg(gap)
-
-    def around(gap: Int) -> list[For]:
-        """The loops that are surely around the condition: others beside them may never run."""
-        names = set(gap.names)
-        for s in reversed(loops):  # inner ones first
-            if s.var in names:
-                names |= s.extent.names
-        return [s for s in loops if s.var in names]
+    proofs = _Proofs(root, facts)
 
     def visit(node: Any) -> Any:
         match node:
             case For(extent=extent) if extent.flags & HAS_EXTREME:
                 return node.replace(extent=facts.simplify(extent))
             case Block(where=cond) | Select(cond=cond) | If(cond=cond) if cond is not None:
-                kept = [c for c in conjuncts(cond) if not holds(c)]
+                kept = [c for c in conjuncts(cond) if not proofs.holds(c)]
                 if isinstance(node, Block):
                     return node.replace(where=conjoin(kept))
-                if isinstance(node, Select) and any(map(fails, kept)):
+                if isinstance(node, Select) and any(map(proofs.fails, kept)):
                     return node.b
                 if kept:
                     return node.replace(cond=conjoin(kept))
@@ -382,6 +340,62 @@ def without_proved(root: Stmt, facts: Facts) -> Stmt:
         return node
 
     return transform(root, visit)  # type: ignore[no-any-return]
+
+
+def is_idle(root: Stmt, facts: Facts) -> bool:
+    """Whether it is proved that none of the blocks in `root` runs, whatever the loops' values."""
+    proofs = _Proofs(root, facts)
+    return all(any(map(proofs.fails, conjuncts(b.where))) for b in blocks_in(root))
+
+
+class _Proofs:
+    """What conditions in a statement are for all values of the loops in it."""
+
+    def __init__(self, root: Stmt, facts: Facts) -> None:
+        self.facts = facts
+        self.loops = [s for s in statements(root) if isinstance(s, For)]
+        self.ranges = {s.var: s.extent for s in self.loops}
+        self.bindings = _bindings(root)
+        self.known: dict[Int, bool] = {}
+
+    def holds(self, cond: Expr) -> bool:
+        match cond:
+            case Binary("or", a, b):
+                return self.holds(a) or self.holds(b)
+            case Unary("not", a):
+                return self.fails(a)
+        gap = _gap(cond, self.bindings)
+        return gap is not None and self.always(gap)
+
+    def fails(self, cond: Expr) -> bool:
+        match cond:
+            case Binary("and", a, b):
+                return self.fails(a) or self.fails(b)
+            case Binary("or", a, b):
+                return self.fails(a) and self.fails(b)
+            case Unary("not", a):
+                return all(map(self.holds, conjuncts(a)))
+        gap = _gap(cond, self.bindings)
+        return gap is not None and self.always(-1 - gap)
+
+    def always(self, gap: Int) -> bool:
+        if gap not in self.known:
+            self.known[gap] = self.proved(gap)
+        return self.known[gap]
+
+    def proved(self, gap: Int) -> bool:
+        low = span(gap, self.ranges, self.facts)
+        if low is not None and self.facts.nonneg(low[0]):
+            return True
+        return declare_loops(self.facts, self.around(gap)).nonneg(gap)
+
+    def around(self, gap: Int) -> list[For]:
+        """The loops that are surely around the condition: others beside them may never run."""
+        names = set(gap.names)
+        for s in reversed(self.loops):  # inner ones first
+            if s.var in names:
+                names |= s.extent.names
+        return [s for s in self.loops if s.var in names]
 
 
 def _least(root: Stmt, cond: Expr, facts: Facts) -> Int | None:

@@ -1,4 +1,4 @@
-"""Run the loop of a reduction only where there is something to combine.
+"""Run a loop only where something is done, or where a reduction has something to combine.
 
 Before:
 
@@ -23,10 +23,36 @@ After:
                     y[a] = -inf
                 y[a] = fmax(y[a], x[a, c])
 
-Conditions that hold in all that is left are gone. Elsewhere it combines the identity. Where that is
-not so by the choices in it alone, it is by rules of the real numbers: -inf and a number are -inf, 0
-times or through a number is 0. What is left out is no NaN any more that came of an infinity or a
-NaN there.
+Before:
+
+    @loop
+    def double(x: f32["4*n"], y: f32["4*n"], n: i64):
+        for o in grid(n//2):
+            for i in grid(8):
+                with block("y", S(i + 8*o, 4*n)) as (a,):
+                    y[a] = x[a] * 2.0
+        for r in grid((n + 1)//2 - (n//2)):
+            for j in grid(8):
+                with block("z", S(j + 8*r + 8*(n//2), 4*n), where=j + 8*r + 8*(n//2) < 4*n) as (b,):
+                    y[b] = x[b] * 2.0
+
+Steps:
+
+    p = p.narrow('j', 0, 4)
+
+After:
+
+    for o, i in grid(n//2, 8):
+        with block("y", S(i + 8*o, 4*n)) as (a,):
+            y[a] = x[a] * 2.0
+    for r, j in grid((n + 1)//2 - (n//2), 4):
+        with block("z", S(j + 8*r + 8*(n//2), 4*n)) as (b,):
+            y[b] = x[b] * 2.0
+
+Conditions that hold in all that is left are gone. Elsewhere no block runs, or one combines the
+identity. Where that is not so by the choices in it alone, it is by rules of the real numbers: -inf
+and a number are -inf, 0 times or through a number is 0. What is left out is no NaN any more that
+came of an infinity or a NaN there.
 """
 
 from __future__ import annotations
@@ -46,8 +72,8 @@ from pliant.loop.stmt import Block, Buffer, For, Stmt, Store, buffer, statements
 from pliant.schedule.conflicts import strict_order
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.flow import Flow, invert_store
-from pliant.schedule.loop_partition import between, later, without_proved
-from pliant.schedule.nest import iterators_over, require_serial
+from pliant.schedule.loop_partition import between, is_idle, later, without_proved
+from pliant.schedule.nest import blocks_in, iterators_over, require_serial
 from pliant.schedule.program import Program, primitive
 from pliant.sym.expr import Int, IntLike, as_int
 from pliant.sym.facts import Facts
@@ -55,19 +81,17 @@ from pliant.sym.facts import Facts
 
 @primitive
 def narrow(p: Program, loop: str, first: IntLike, end: IntLike) -> Program:
-    """The loop, over which one block reduces, does the iterations from `first` to before `end`; in
-    the others it would combine nothing but the identity."""
+    """The loop does the iterations from `first` to before `end`; in the others no block would run,
+    or the one that reduces over it combine nothing but the identity."""
     low, high = as_int(first), as_int(end)
     check_narrow(p, loop, low, high)
     path = p.loop_path("narrow", loop)
     target, facts = path[-1], p.around(path)
     assert isinstance(target, For)
-    inside = between(target, low, high, facts)
-    block = without_proved(target.body, inside)
-    assert isinstance(block, Block)
-    if block.init is not None:
-        block = block.replace(where=_with_start(target.body, block.where, target.var))
-    body, extent = later(target.replace(body=block), low, p.sizes), facts.simplify(high - low)
+    body = without_proved(target.body, between(target, low, high, facts))
+    if isinstance(body, Block) and body.init is not None:
+        body = body.replace(where=_with_start(target.body, body.where, target.var))
+    body, extent = later(target.replace(body=body), low, p.sizes), facts.simplify(high - low)
     return p.with_body(replace_at(path, target.replace(extent=extent, body=body)))
 
 
@@ -83,8 +107,9 @@ def _with_start(block: Stmt, where: Expr | None, loop: str) -> Expr | None:
 
 
 def check_narrow(p: Program, loop: str, first: Int, end: Int) -> None:
-    """0 <= first <= end <= extent is proved; the loop is serial and holds nothing but one block,
-    which reduces over it; what that combines in its other iterations is the identity."""
+    """0 <= first <= end <= extent is proved; the loop is serial. In its other iterations it is
+    proved that the conditions of all blocks fail, none of which starts a reduction over it; or it
+    holds nothing but one block, which reduces over it, and combines the identity there."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("narrow", f"loop {loop}", reason)
@@ -99,16 +124,22 @@ def check_narrow(p: Program, loop: str, first: Int, end: Int) -> None:
         raise refuse(f"{min(unknown)} is not known around it")
     if not (facts.nonneg(first) and facts.le(first, end) and facts.le(end, target.extent)):
         raise refuse(f"0 <= {first} <= {end} <= {target.extent} is not known")
+    left_out = [(a, b) for a, b in ((as_int(0), first), (end, target.extent)) if a is not b]
+    starts = any(b.init is not None and "R" in iterators_over(b, loop) for b in blocks_in(target))
+    others = (between(target, low, high, facts) for low, high in left_out)
+    if not starts and all(is_idle(target.body, other) for other in others):
+        return
     block = target.body
     if not isinstance(block, Block) or "R" not in iterators_over(block, loop):
-        raise refuse("it does not hold one block alone, which reduces over it")
+        raise refuse(
+            "it does not hold one block alone, which reduces over it, and some may run there"
+        )
     update = as_update(block)
     if update is None:
         raise refuse(f"block {block.name} is no update by a known combiner or reducer")
     if strict_order(p):
         raise refuse("the numerics are strict: 0 times a NaN must stay one")
     flow = Flow(p)
-    left_out = [(a, b) for a, b in ((as_int(0), first), (end, target.extent)) if a is not b]
     around = [s for s in path[:-1] if isinstance(s, For) and s.var not in first.names | end.names]
     for value, identity in zip(update.values, update.identity, strict=True):
         whole = _written_out(flow, subst(value, bindings_of(block)))

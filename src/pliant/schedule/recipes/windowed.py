@@ -334,6 +334,8 @@ def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
     nests = {p.loops(block): _is_sum(p, block) for block in _blocks(p, tiles)}
     for loops, sums in nests.items():
         slid = rank - 1 if sums else 0
+        with suppress(SchedulingError):  # of a rest
+            p = p.narrow(loops[-1], 0, lanes)
         p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
