@@ -448,7 +448,7 @@ def _weight_infos(names: tuple[str, ...], arrays: list[np.ndarray]) -> tuple[Wei
 def _function_info(
     imported: ImportedModel, split: Split, sites: tuple[Site, ...], back: _Backend
 ) -> Function:
-    f, main, lanes = imported.function, split.main, back.t.lanes(32)
+    f, main = imported.function, split.main
     stats: dict[str, Stat] = {
         "compiles": 1,
         "kernels": len(main.kernels),
@@ -467,7 +467,7 @@ def _function_info(
               for n, v in zip(imported.outputs, f.results, strict=True)),
         imported.parameters, imported.result, sites,
         tuple(Symbol(n, d.min, d.max, d.multiple) for n, d in f.dims),
-        explain(f, main, split.prepare, imported.notes, partial(recipe_name, lanes=lanes)), stats,
+        explain(f, main, split.prepare, imported.notes, recipe_name), stats,
     )  # fmt: skip
 
 

@@ -29,16 +29,17 @@ def test_the_recipe_is_named() -> None:
     assert "[windowed] conv" in f.explain(), f.explain()
 
 
-def check(module: nn.Module, sizes: Any = SIZES) -> None:
+def check(module: nn.Module, sizes: Any = SIZES, precision: str | None = None) -> None:
     """The same as torch at all sizes, from one compilation."""
     dims = {0: "n", 2: "h", 3: "w"}
     module.eval()
-    f = pliant.compile(module, (tensor(2, 3, 20, 21),), dynamic_shapes=(dims,))
+    x = tensor(2, 3, 20, 21)
+    f = pliant.compile(module, (x,), dynamic_shapes=(dims,), precision=precision)
     for n in (0, 1, 3):
         for size in sizes:
             x = tensor(n, 3, *size)
             with torch.no_grad():
-                assert_same(f(x), module(x), tolerance=1e-4)
+                assert_same(f(x), module(x), tolerance=1e-4 if precision is None else 0.03)
     assert f.stats()["compiles"] == 1
 
 
@@ -61,6 +62,20 @@ OPTIONS = [
 @pytest.mark.parametrize(("options", "channels"), woven(OPTIONS, [16, 24, 33, 64], each=2), ids=str)
 def test_sizes(options: dict[str, Any], channels: int) -> None:
     check(model(channels, channels, **options))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("options", "channels"), woven(OPTIONS, [2, 5, 8, 12, 16, 24, 40, 48, 144], each=2), ids=str
+)
+def test_pairs_of_bf16(options: dict[str, Any], channels: int) -> None:
+    check(model(channels, channels, **options), precision="bf16")
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7, 8, 12])
+def test_few_channels(channels: int) -> None:
+    """Fewer than a vector has lanes."""
+    check(model(channels, channels, kernel_size=3, padding=1))
 
 
 def test_without_padding() -> None:
@@ -127,10 +142,11 @@ def test_along_the_rows_of_heads(precision: str | None) -> None:
             assert_same(f(x), Heads()(x), tolerance=1e-4 if precision is None else 0.02)
 
 
-def test_what_is_not_a_number_stays_where_it_is() -> None:
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_what_is_not_a_number_stays_where_it_is(precision: str | None) -> None:
     module = nn.Sequential(nn.Conv2d(64, 64, 1), nn.Conv2d(64, 64, 3, 1, 1, groups=64), nn.Tanh())
-    f = pliant.compile(module.eval(), (tensor(1, 64, 11, 13),), dynamic_shapes=({2: "h", 3: "w"},))
-    x = tensor(1, 64, 11, 13)
+    x, dims = tensor(1, 64, 11, 13), {2: "h", 3: "w"}
+    f = pliant.compile(module.eval(), (x,), dynamic_shapes=(dims,), precision=precision)
     x[0, :, 5, 6] = float("nan")
     with torch.no_grad():
         assert torch.equal(f(x).isnan(), module(x).isnan())

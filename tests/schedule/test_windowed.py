@@ -68,7 +68,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_keeps_the_meaning(name: str) -> None:
     options = OPTIONS[name]
     spec = spec_of(nn.Sequential(depthwise(**options), nn.ReLU6()))
-    assert windowed_order(spec, LANES)
+    assert windowed_order(spec)
     p = windowed_recipe(spec, LANES, SUMS)
     cases = [(6, 4), (14, 3)]
     same(start(spec), p, [sizes_of(spec, c, size, places_of(size, options)) for size, c in cases])
@@ -153,16 +153,16 @@ def test_pairs_of_products() -> None:
     nn.AvgPool2d(3, 2, 1),
 ])  # fmt: skip
 def test_others_are_left(module: nn.Module) -> None:
-    assert not windowed_order(spec_of(module), LANES)
+    assert not windowed_order(spec_of(module))
 
 
 def test_a_number_has_no_windows() -> None:
-    assert windowed_order(replace(spec_of(nn.AvgPool2d(3)), order=()), LANES) is None
+    assert windowed_order(replace(spec_of(nn.AvgPool2d(3)), order=())) is None
 
 
 def test_windows_of_one_column() -> None:
     """Tiles are of rows then, channels innermost."""
-    order = windowed_order(spec_of(depthwise(kernel_size=(3, 1))), LANES)
+    order = windowed_order(spec_of(depthwise(kernel_size=(3, 1))))
     assert order == (0, 3, 2, 1)
 
 
@@ -177,7 +177,7 @@ def test_rows_of_images(name: str) -> None:
     launches = lower_function(imported.function, OPERATORS, 32).main.launches
     spec = next(x.spec for _, x in launches if x.spec.kind == "reduction")
     assert spec.order == (0, 1, 2, 3)
-    assert windowed_order(spec, LANES)
+    assert windowed_order(spec)
     p = windowed_recipe(spec, LANES, SUMS)
     image, result = spec.inputs[0].shape, spec.members[-1][1].shape
     step = options.get("stride", 1)

@@ -1,7 +1,7 @@
 """Windows of a reduction: how many elements they have, and which are small.
 
-All that two rows of results share of a small window on one channel stays in registers: in f32 it is
-as fast as in pairs of bf16 (`schedule.recipes.windowed`, `opt.bf16_products`).
+All elements of a small window on one channel are code, and what results side by side share of it
+stays in registers (`schedule.recipes.windowed`).
 """
 
 from __future__ import annotations

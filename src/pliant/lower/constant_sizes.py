@@ -12,12 +12,12 @@ image whose places are the rows of a product are sizes as those of a large one a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Final
 
 from pliant.ir.expr import Expr, Index, Load, Select, index_names, loads_of
-from pliant.ir.tensor import Compute, Tensor, own_nodes
+from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
 from pliant.sym.expr import Int, as_int
@@ -43,7 +43,7 @@ def extents_to_keep(group: Group) -> frozenset[int]:
         row = (group.space[group.order[-1]],)
         return _short(row, ends, SHORT) if ends else frozenset()
     if group.kind == "reduction":
-        return _windows([m.tensor for m in group.members])
+        return _windows(group)
     return frozenset()
 
 
@@ -63,15 +63,18 @@ def small_sides(group: Group, plans: Mapping[str, Plan]) -> frozenset[int]:
     return frozenset(found - others)
 
 
-def _windows(tensors: Iterable[Tensor]) -> frozenset[int]:
-    """The sides of windows that slide along results."""
+def _windows(group: Group) -> frozenset[int]:
+    """The sides of windows that slide along results; and how many channels images have along which
+    windows of weights do."""
     found = set()
-    for tensor in tensors:
+    for tensor in (m.tensor for m in group.members):
         if isinstance(tensor, Compute):
             outer = {a.var for a in tensor.axes}
             indices = [index_names(i) for x in loads_of(tensor.body) for i in x.indices]
             slide = {name for names in indices if names & outer for name in names}
             sides = [a.extent for a in tensor.reduce_axes if a.var in slide]
+            if sides and len(list(loads_of(tensor.body))) > 1:
+                sides.append(group.space[group.order[-1]])
             found |= {x.value for x in sides if x.is_const}
     return frozenset(found)
 

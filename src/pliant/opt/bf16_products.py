@@ -6,8 +6,8 @@
 
 What depends on weights alone is converted when the model is compiled; the cast of a view, or of
 one with zeros around it, is a view of the cast, so that it joins the kernel that computes the
-values, which then stores half the bytes. Large windows of weights that slide along one channel
-(depthwise convolutions) are products, too; small ones are as fast in f32.
+values, which then stores half the bytes. Windows of weights that slide along one channel (depthwise
+convolutions) are products, too.
 Products of two values that multiply each few times stay as they are: elements would take longer to
 be converted and laid out in pairs than to be multiplied. So do convolutions of few channels with
 small windows: in f32 they read an image where it lies, pairs of bf16 would have to be copied.
@@ -55,15 +55,15 @@ class Bf16Products(Narrowing):
                 self.views[binding.outputs[0].name] = binding, first, values[source.name]
 
     def is_another(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
-        """Whether a large window of weights, which has rows and columns, slides along a value, or
-        each wide group of a value's channels has weights of its own, or rows choose theirs."""
+        """Whether a window of weights, which has rows and columns, slides along a value, or each
+        wide group of a value's channels has weights of its own, or rows choose theirs."""
         values = [load for load in loads if not self.is_constant(load)]
-        if len(values) != 1 or not area(tensor).is_const or is_small(tensor):
+        if len(values) != 1 or not area(tensor).is_const:
             return False
         (value,) = values
         (weights,) = (load for load in loads if load is not value)
         if chosen_matrix(tensor, value, weights) is not None:
-            return True
+            return not is_small(tensor)
         return _is_window(tensor, value) or _is_grouped(tensor, value)
 
     def product(

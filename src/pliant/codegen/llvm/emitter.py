@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import DType, bf16, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, past, square
+from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, pairs, past, square
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.steady import Steady
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
@@ -56,10 +56,12 @@ UNASKED: Final = 16  # lanes; masks of several registers take those that others 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer is; `lanes` > 1 when every lane has a private copy."""
+    """Where a buffer is; `lanes` > 1 when every lane has a private copy. `unpacked`: its rows are
+    in that order."""
 
     pointer: str
     lanes: int = 1
+    unpacked: bool = False
 
 
 @dataclass
@@ -647,7 +649,7 @@ class Emitter:
         buffer, t = s.buffer, self.text
         inside = then or (lambda: self.statement(s.body))
         if buffer.scope == "register":
-            self._register(buffer)
+            self._register(buffer, unpacked=self.lanes == 1 and pairs.keeps_unpacked(self, s))
             known = self.numbers
             if buffer.dtype.is_float and _holds_numbers(s):
                 self.numbers = known | {buffer}
@@ -682,13 +684,13 @@ class Emitter:
         for b in opened:
             del self._places[b.name]
 
-    def _register(self, buffer: Buffer) -> None:
+    def _register(self, buffer: Buffer, *, unpacked: bool) -> None:
         count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
         align = max(memory.align_of(buffer, self.lanes), min(64, _power_of_two(size)))
         pointer = self.text.alloca(f"[{count} x {element}]", align)
-        self._places[buffer.name] = (buffer, Place(pointer, self.lanes))
+        self._places[buffer.name] = (buffer, Place(pointer, self.lanes, unpacked))
 
     def _most(self, size: Int) -> str:
         """A size; in lanes, the greatest of theirs."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import exprs, ints, past, pieces, runs
+from pliant.codegen.llvm import exprs, ints, past, pieces, runs, unpacked
 from pliant.codegen.llvm.shuffled import Within, within_vector
 from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, vector_type
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from pliant.codegen.llvm.exprs import Val
 
 
-BESIDE: Final = 4  # vectors whose address is chosen once
+BESIDE: Final = (
+    64  # vectors whose address is chosen once, if zeros are: those take no place in files
+)
+NEAR: Final = 4  # if another number is
 IN_VAIN: Final = 16  # what a vector that may not be stored may cost, as `cost_of` counts
 
 WIDEST_STEP: Final = 4
@@ -61,6 +64,8 @@ def load(e: Emitter, x: Load) -> Val:
         return _uniform_load(e, buffer, place.pointer, offset)
     if stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
+        if place.unpacked:
+            return unpacked.load(e, address)
         if e.ahead is not None and e.ahead[0] == buffer.name:
             _prefetch(e, buffer, address, e.ahead)
         return _read(e, address, buffer, e.lanes, None if _own(e, buffer, offset) else e.mask)
@@ -86,7 +91,8 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             step, start = offset.linear(e.lane_var) or (None, offset)
             if found is None and (step not in (0, 1) or (step == 0 and e.mask is not None)):
                 return None
-            among = sum(c for c, factors in start.terms() if not factors) % (BESIDE * e.lanes)
+            apart = _beside(b) * e.lanes
+            among = sum(c for c, factors in start.terms() if not factors) % apart
             first = ints.emit_uniform(e, start - among)
             address = _address(e, e.place(buffer).pointer, first, buffer.dtype)
             other = _vectors_of(e, b)
@@ -100,13 +106,24 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
     return None
 
 
+def _beside(number: Const) -> int:
+    return BESIDE if _is_nothing(number) else NEAR
+
+
+def _is_nothing(number: Const) -> bool:
+    """Whether all its bits are 0."""
+    return number.bits == 0
+
+
 def _vectors_of(e: Emitter, number: Const) -> str:
     """Memory with a number in every lane, of as many vectors as are chosen together and of one
     that begins in any of their lanes."""
-    kind, lanes = memory_type(number.dtype), (BESIDE + 1) * e.lanes
+    kind, lanes = memory_type(number.dtype), (_beside(number) + 1) * e.lanes
     name = f"@every_{kind}_{number.bits}_{e.lanes}"
-    value = f"splat ({kind} {literal(number)})"
-    line = f"{name} = private unnamed_addr constant {vector_type(kind, lanes)} {value}"
+    line = f"{name} = internal global [{lanes} x {kind}] zeroinitializer, align {LINE}"
+    if not _is_nothing(number):
+        kind, value = vector_type(kind, lanes), f"splat ({kind} {literal(number)})"
+        line = f"{name} = private unnamed_addr constant {kind} {value}"
     e.text.module.define(name, line)
     return name
 
@@ -127,6 +144,9 @@ def store(
         _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
     elif stride == 1:
         address = _address(e, place.pointer, offset, buffer.dtype)
+        if place.unpacked:
+            _store_unpacked(e, address, exprs.widen(e, value))
+            return
         if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write:
             _prefetch(e, buffer, address, e.ahead)
         value, mask = exprs.widen(e, value), e.mask
@@ -172,7 +192,8 @@ def store_if(e: Emitter, cond: Val, s: loop.Store) -> bool:
     """A vector stored where a uniform condition holds, and elsewhere to an address that nobody
     reads: no branch, into which LLVM would move the sums that only it wants, to run one after
     another. False for what is no such store, or too dear to compute in vain."""
-    if e.lanes == 1 or e.stream_from is not None or e.place(s.buffer).lanes > 1:
+    place = e.place(s.buffer)
+    if e.lanes == 1 or e.stream_from is not None or place.lanes > 1 or place.unpacked:
         return False
     if e.has_effects(s.value) or cost_of(s.value) > IN_VAIN:
         return False
@@ -182,7 +203,7 @@ def store_if(e: Emitter, cond: Val, s: loop.Store) -> bool:
     if stride != 1:
         return False
     value = exprs.widen(e, exprs.emit(e, s.value))
-    address = _address(e, e.place(s.buffer).pointer, offset, s.buffer.dtype)
+    address = _address(e, place.pointer, offset, s.buffer.dtype)
     kind = vector_type(memory_type(value.dtype), value.lanes)
     nowhere = e.text.nowhere(kind, align_of(s.buffer, value.lanes))
     chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {nowhere}")
@@ -224,12 +245,23 @@ def _own_elements(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str, 
     return e.text.assign(f"getelementptr {element}, <{e.lanes} x ptr> {vectors}, {many} {lanes}")
 
 
+def _store_unpacked(e: Emitter, address: str, value: Val) -> None:
+    old = value if e.mask is None else unpacked.load(e, address)
+    unpacked.store(e, address, _chosen(e, value, old))
+
+
 def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
     """The value in active lanes, what memory holds in others: a store without a mask, which LLVM
     can turn into a register."""
     if e.mask is None:
         return value
-    old = _read(e, address, buffer, e.lanes, None)
+    return _chosen(e, value, _read(e, address, buffer, e.lanes, None))
+
+
+def _chosen(e: Emitter, value: Val, old: Val) -> Val:
+    """One value in active lanes, the other where there is a mask."""
+    if e.mask is None:
+        return value
     flag = value_type(boolean, e.lanes)
     kept = e.text.assign(
         f"select {flag} {e.mask}, {value.type} {value.text}, {value.type} {old.text}"

@@ -48,11 +48,11 @@ def schedule(
         return serial_recipe(spec)
 
 
-def recipe_name(spec: Spec, lanes: int) -> str:
+def recipe_name(spec: Spec) -> str:
     """The recipe that a kernel takes."""
     if _is_empty(spec):
         return "serial"  # nothing to do but to start reductions of nothing
-    if spec.kind == "reduction" and windowed_order(spec, lanes):
+    if spec.kind == "reduction" and windowed_order(spec):
         return "windowed"
     if spec.kind == "serial" and len(spec.members) == 1:
         kind = classify(spec.members[0][1])
@@ -61,13 +61,13 @@ def recipe_name(spec: Spec, lanes: int) -> str:
 
 
 def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: bool) -> Program:
-    match recipe_name(spec, lanes):
+    match recipe_name(spec):
         case "map":
             return map_recipe(spec, lanes, large)
         case "row":
             return row_recipe(spec, lanes, large)
         case "windowed":
-            order = windowed_order(spec, lanes)
+            order = windowed_order(spec)
             assert order is not None
             spec = replace(spec, order=order)
             return windowed_recipe(spec, lanes, mm.rows * mm.columns // lanes, pairs=pairs)

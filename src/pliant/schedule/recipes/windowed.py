@@ -14,9 +14,10 @@ rows, one vector wide, where the window moves by one, so that they share what th
 images that come with their channels first a tile is of rows, and vectors lie along them. The tiles
 in the middle have no conditions, the whole blocks none on channels or columns; in those at the
 ends, where the window is partly outside, each vector is one of the image or of zeros. Of a large
-window only the rows that are inside of the image are run through; where both operands are bf16 and
-an instruction adds their products in pairs, two at a time (`codegen.llvm.pairs`), and what slides
-along the tile is innermost: more of the image would have to stay in registers else. A tile at the
+window only the rows that are inside of the image are run through. Where both operands are bf16 and
+an instruction adds their products in pairs, the window's rows are taken two at a time
+(`codegen.llvm.pairs`), and those of a small one are code; along a large one what slides along the
+tile is innermost then: more of the image would have to stay in registers else. A tile at the
 end makes sums that are not stored, or, where what they read would not be there, those that are, one
 after another. For convolutions of one or few channels, and of narrow groups of them, which are
 unrolled, too (`ir.narrow_groups`): where neighbours share no second operand (pools), `reduction` is
@@ -55,7 +56,7 @@ STEP: Final = 8  # elements along a window that are unrolled: more would share l
 PAIR: Final = 2  # products of bf16 that an instruction adds up
 
 
-def windowed_order(spec: Spec, lanes: int) -> Order | None:
+def windowed_order(spec: Spec) -> Order | None:
     """The order of the loops in which a window slides, over one operand, along the last dimension
     but one (the columns of images with channels innermost, the rows of others), all of which share
     another operand: that of memory, or that with another dimension there (rows, of windows of one
@@ -63,12 +64,12 @@ def windowed_order(spec: Spec, lanes: int) -> Order | None:
     outer, inner = spec.order[:-1], spec.order[-1:]
     for at in range(len(outer) - 1, -1, -1):
         order = (*outer[:at], *outer[at + 1 :], outer[at], *inner)
-        if _is_windowed(replace(spec, order=order), lanes):
+        if _is_windowed(replace(spec, order=order)):
             return order
     return None
 
 
-def _is_windowed(spec: Spec, lanes: int) -> bool:
+def _is_windowed(spec: Spec) -> bool:
     tensor = spec.members[0][1]
     if not isinstance(tensor, Compute) or not tensor.reduce_axes or len(spec.order) < 3:
         return False
@@ -84,7 +85,7 @@ def _is_windowed(spec: Spec, lanes: int) -> bool:
     groups = narrow_groups(tensor)
     if filters_of(tensor) == inner.var or (groups is not None and groups.outer == inner.var):
         return True
-    if apart and inner.extent.is_const and inner.extent.value < lanes:
+    if apart and inner.extent == 1:
         return False
     return any(all(tiled.var not in names for names in operand) for operand in operands)
 
@@ -104,15 +105,15 @@ def windowed_recipe(spec: Spec, lanes: int, sums: int, *, pairs: bool = False) -
     that adds products of bf16 in pairs."""
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
-    rows = None if is_small(tensor) else _rows(spec, tensor)
+    rows, small = _rows(spec, tensor), is_small(tensor)
     if pairs and rows is not None and _in_bf16(spec, tensor):
         with suppress(SchedulingError):  # as below
-            return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows, pairs=True)
+            return _scheduled(spec, lanes, sums, 1, by_tile=small, rows=rows, pairs=True)
     heights = (LINES, 1) if _shares_lines(spec) else (1,)
-    for height in heights if is_small(tensor) else ():
+    for height in heights if small else ():
         with suppress(SchedulingError):  # what a last row or tile alone would read may not be there
             return _scheduled(spec, lanes, sums, height, by_tile=True)
-    return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=rows)
+    return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=None if small else rows)
 
 
 def _rows(spec: Spec, tensor: Compute) -> Axis | None:
@@ -170,6 +171,7 @@ def _scheduled(
     p = p.split(tiled, _width(columns, usual, usual * WIDE // (registers * height)))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
+    rest = extent.value % block if extent.is_const else lanes
     p = p.split(inner, block)
     blocks, lane = p.made
     tile = [row, lane]
@@ -194,7 +196,7 @@ def _scheduled(
         for end in ends:
             if filters_of(tensor) and len(outer) > 1:
                 p = _next_row(p, end, outer[-1])
-            if rows is not None:
+            if rows is not None and not is_small(tensor):
                 p = _of_rows(p, end, tensor.reduce_axes.index(rows))
         every += ends
     if len(outer) > 1:
@@ -204,10 +206,10 @@ def _scheduled(
     assert slid is not None
     for part in every:
         if pairs:
-            p = _in_pairs(p, part)
+            p = _in_pairs(p, part, small=is_small(tensor))
         if slid.extent.value > STEP:
             p = _in_steps(p, part)
-        p = _in_registers(p, part, len(tile), lanes)
+        p = _in_registers(p, part, len(tile), lanes, rest, more=int(pairs and is_small(tensor)))
         if members is not None:
             p = _each_member(p, part, tensor.reduce_axes.index(members))
     return p.parallel(outer[0], grain=grain(work))
@@ -259,12 +261,14 @@ def _of_rows(p: Program, tiles: str, axis: int) -> Program:
     return p
 
 
-def _in_pairs(p: Program, tiles: str) -> Program:
-    """The window's rows two at a time; a last one by itself."""
+def _in_pairs(p: Program, tiles: str, *, small: bool) -> Program:
+    """The rows of a window, which may be a `small` one, two at a time; a last one by itself."""
     update = _blocks(p, tiles)[1]
     rows, slid, column, lane = p.loops(update)[-4:]
     before = set(p.blocks)
     p = p.split(rows, PAIR, tail="peel", tail_loop="exact")
+    if small:
+        return p.reorder(slid, column, lane, p.made[1]).reduce_lanes(update)
     p = p.reorder(column, slid, lane, p.made[1])
     for rest in (b for b in p.blocks if b not in before):
         *_, slid, column, _lane = p.loops(rest)
@@ -327,15 +331,18 @@ def _iters(p: Program, block: str) -> Iterator[tuple[Iter, Int]]:
     return zip(b.iters, b.bindings, strict=True)
 
 
-def _in_registers(p: Program, tiles: str, rank: int, lanes: int) -> Program:
-    """Each tile of sums, of so many loops, at once. Above a tile's loops are those of the window
-    that slide along it."""
+def _in_registers(
+    p: Program, tiles: str, rank: int, lanes: int, rest: int, *, more: int
+) -> Program:
+    """Each tile of sums, of so many loops, at once, and of no more lanes than a `rest` where it is
+    one. Above a tile's loops are those of the window that slide along it, and so many `more` that
+    are code."""
     # Results that several outputs keep are stored in one nest.
     nests = {p.loops(block): _is_sum(p, block) for block in _blocks(p, tiles)}
     for loops, sums in nests.items():
-        slid = rank - 1 if sums else 0
-        with suppress(SchedulingError):  # of a rest
-            p = p.narrow(loops[-1], 0, lanes)
+        slid = rank - 1 + more if sums else 0
+        with suppress(SchedulingError):  # it is none
+            p = p.narrow(loops[-1], 0, rest)
         p = _whole_vectors(p, loops[-1], lanes)
         for loop in reversed(loops[-rank - slid : -1]):
             p = p.unroll(loop)
