@@ -54,6 +54,7 @@ from pliant.lower.function import Lowered, Split, lower_function
 from pliant.ops.program import TensorProgram
 from pliant.ops.table import OPERATORS
 from pliant.opt.check_program import check_program
+from pliant.opt.fold_scales import fold_scales
 from pliant.opt.plain_numbers import plain_numbers
 from pliant.opt.plain_powers import plain_powers
 from pliant.opt.reassociate import reassociate
@@ -170,7 +171,8 @@ def compile(
                 check_programs or settings().check,
             )  # fmt: skip
         if numerics == "fast":
-            imported = replace(imported, function=reassociate(imported.function, operators))
+            function = fold_scales(imported.function, operators)
+            imported = replace(imported, function=reassociate(function, operators))
             if steps := steps_for(precision, t.features):
                 function, stay = winograd(imported.function, operators, *steps)
                 notes = _counted(

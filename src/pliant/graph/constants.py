@@ -6,11 +6,11 @@ from pliant.graph.function import Function
 
 
 def constant_values(function: Function) -> frozenset[str]:
-    """The names of the weights, and of what is computed of constants."""
+    """The names of the weights, and of what is computed of constants, or of nothing."""
     known = {v.name for v, _ in function.weights}
     for binding in function.bindings:
         values = binding.operands()
         fixed = not any(d.names for v in binding.outputs for d in v.shape)
-        if values and fixed and all(v.name in known for v in values):
+        if fixed and all(v.name in known for v in values):
             known |= {v.name for v in binding.outputs}
     return frozenset(known)

@@ -1,0 +1,134 @@
+"""Scales and offsets of a product's output channels go into its weights.
+
+    y = batch_norm(conv(x, w, b), scale, shift, mean, var)    ->    y = conv(x, w * s, b * s + t)
+    y = mul(linear(x, w, b), scale)                           ->    y = linear(x, w * s, b * s)
+
+What is made of weights alone is computed when the model is compiled; the product then has one
+operation less for each of its results, and one vector less to read. Products are rounded
+differently, so this is for numerics "fast"; and not for floats of 16 bits, whose weights would be
+rounded once more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pliant.base.dtypes import f32, f64
+from pliant.graph.builder import Builder
+from pliant.graph.constants import constant_values
+from pliant.graph.function import Binding, Function, Value
+from pliant.graph.operator import Operators
+from pliant.graph.rewrite import Match, Rule, any_, op, rewrite
+from pliant.ir.rewrite import NoMatch
+from pliant.sym.expr import as_int
+
+PRODUCTS: Final = ("conv", "conv_transpose", "linear")
+
+
+def fold_scales(function: Function, operators: Operators) -> Function:
+    """The function with such scales in the weights. Parameters, results and their types stay."""
+    constant = set(constant_values(function))
+    product = op(PRODUCTS, name="product", any_args=True, once=True)
+    affine = tuple(any_(name) for name in ("scale", "shift", "mean", "var"))
+
+    def normalised(match: Match, builder: Builder) -> Value | NoMatch:
+        statistics = [match[n] for n in ("scale", "shift", "mean", "var")]
+        made = _Folded(match.bindings["product"], builder, constant)
+        reason = made.refused(statistics)
+        if reason or made.axis != 1:
+            return NoMatch(reason or "the dimension of channels is another")
+        return made.normalised(*statistics, eps=match.attrs()["eps"])
+
+    def scaled(match: Match, builder: Builder) -> Value | NoMatch:
+        made = _Folded(match.bindings["product"], builder, constant)
+        reason = made.refused([match["scale"]])
+        if reason or not made.is_one_a_channel(match["scale"]):
+            return NoMatch(reason or "the factor is not one a channel")
+        return made.scaled(match["scale"])
+
+    rules = (
+        Rule("a normalisation goes into weights", op("batch_norm", product, *affine), normalised),
+        Rule("a factor goes into weights", op("mul", product, any_("scale")), scaled),
+        Rule("a first factor goes into weights", op("mul", any_("scale"), product), scaled),
+    )
+    return rewrite(function, rules, operators)[0]
+
+
+class _Folded:
+    """A product with other weights."""
+
+    def __init__(self, binding: Binding, builder: Builder, constant: set[str]) -> None:
+        self.binding, self.builder, self.constant = binding, builder, constant
+        self.x, self.w, self.bias = (*binding.args, None)[:3]
+        (self.out,) = binding.outputs
+        self.axis = len(self.out.shape) - 1 if binding.op == "linear" else 1
+        self.along = 1 if binding.op == "conv_transpose" else 0
+        """The weights' dimension of output channels."""
+
+    def refused(self, more: list[Value | None]) -> str:
+        """Why weights stay as they are; nothing if they need not."""
+        if self.out.dtype not in (f32, f64):
+            return f"{self.out.dtype} would be rounded once more"
+        if self.along == 1 and self.binding.attributes()["groups"] != 1:
+            return "each group has output channels of its own"
+        for v in (self.w, self.bias, *more):
+            if v is not None and v.name not in self.constant:
+                return f"{v.name} is no constant"
+        if self.x.name in self.constant:
+            return "the result is a constant"
+        return ""
+
+    def is_one_a_channel(self, scale: Value) -> bool:
+        """Whether it has as many elements as there are channels, along them, and of more than one
+        channel."""
+        lead = len(self.out.shape) - len(scale.shape)
+        channels = self.out.shape[self.axis]
+        return (
+            scale.dtype is self.out.dtype
+            and 0 <= lead <= self.axis
+            and all(
+                n is (channels if d + lead == self.axis else as_int(1))
+                for d, n in enumerate(scale.shape)
+            )
+            and channels != 1
+        )
+
+    def normalised(
+        self, scale: Value | None, shift: Value | None, mean: Value, var: Value, *, eps: float
+    ) -> Value:
+        """The product whose results are normalised: so are its weights, but for the means."""
+        zero = self._call("full", shape=mean.shape, value=0.0, dtype=mean.dtype)
+        weights = self._with_channels_second(
+            lambda w: self._call("batch_norm", w, scale, None, zero, var, eps=eps)
+        )
+        bias = self.bias or self._call("full", shape=mean.shape, value=0.0, dtype=self.w.dtype)
+        row = self._call("reshape", bias, shape=(as_int(1), *bias.shape))
+        row = self._call("batch_norm", row, scale, shift, mean, var, eps=eps)
+        return self._product(weights, self._call("reshape", row, shape=bias.shape))
+
+    def scaled(self, scale: Value) -> Value:
+        """The product whose results are scaled."""
+        row = self._call("reshape", scale, shape=(self.out.shape[self.axis],))
+        spread = (row.shape[0], *(as_int(1) for _ in self.w.shape[2:]))
+        factor = self._call("reshape", row, shape=spread)
+        weights = self._with_channels_second(lambda w: self._call("mul", w, factor))
+        return self._product(weights, self.bias and self._call("mul", self.bias, row))
+
+    def _with_channels_second(self, change: Any) -> Value:
+        """The weights, changed where output channels are their second dimension."""
+        if self.along == 1:
+            return change(self.w)  # type: ignore[no-any-return]
+        perm = (1, 0, *range(2, len(self.w.shape)))
+        return self._call(
+            "transpose", change(self._call("transpose", self.w, perm=perm)), perm=perm
+        )
+
+    def _product(self, weights: Value, bias: Value | None) -> Value:
+        return self._call(self.binding.op, self.x, weights, bias, **self.binding.attributes())
+
+    def _call(self, name: str, *args: Value | None, **attributes: Any) -> Value:
+        made = self.builder.call(name, *args, **attributes)
+        assert isinstance(made, Value)
+        if all(v is None or v.name in self.constant for v in args):
+            self.constant.add(made.name)
+        return made
