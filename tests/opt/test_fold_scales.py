@@ -13,6 +13,7 @@ from pliant.frontend.select import Request, import_model
 from pliant.graph.function import Function
 from pliant.ops.table import OPERATORS
 from pliant.opt.fold_scales import fold_scales
+from pliant.opt.reassociate import reassociate
 from tests.compiled.torch_cases import tensor
 from tests.frontend.torch.running import assert_same
 from tests.woven import woven
@@ -100,6 +101,22 @@ def test_what_goes_into_weights(name: str) -> None:
 def test_what_stays(name: str) -> None:
     before, after = folded(STAY[name]())
     assert before == after
+
+
+def test_products_still_move() -> None:
+    """One before an enlargement has weights that were computed."""
+    x = tensor(2, 32, 9, 7)
+    module = nn.Sequential(
+        nn.Upsample(scale_factor=2), nn.Conv2d(32, 4, 1), norm(nn.BatchNorm2d(4))
+    )
+    request = Request(module.eval(), (x,), None, ({0: "n"},))
+    function = fold_scales(import_model(request, OPERATORS).function, OPERATORS)
+    ops = [b.op for b in reassociate(function, OPERATORS).bindings]
+    assert "batch_norm" not in ops[ops.index("resize") :]
+    assert ops.index("conv") < ops.index("resize")
+    f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
+    with torch.no_grad():
+        assert_same(f(x), module(x), tolerance=1e-5)
 
 
 def test_short_floats_stay() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from pliant.base.dtypes import f32, f64
 from pliant.graph.builder import Builder
+from pliant.graph.constants import constant_values
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
 from pliant.graph.rewrite import Match, Rule, op, rewrite
@@ -34,7 +35,9 @@ REACH: Final = 64  # bindings that a product is moved past: looking takes no lon
 def reassociate(function: Function, operators: Operators) -> Function:
     """The function with its products over channels where they cost least. Parameters, results and
     their types stay."""
+    known = constant_values(function)
     constants = {v for v, _ in function.weights}
+    constants |= {v for b in function.bindings for v in b.outputs if v.name in known}
 
     def move(match: Match, builder: Builder) -> Value | NoMatch:
         return _Moving(builder, match.maker, constants).replacement(match.root)
