@@ -33,7 +33,7 @@ Before:
                     y[a] = x[a] * 2.0
         for r in grid((n + 1)//2 - (n//2)):
             for j in grid(8):
-                with block("z", S(j + 8*r + 8*(n//2), 4*n), where=j + 8*r + 8*(n//2) < 4*n) as (b,):
+                with block("z", S(j + 8*(n//2) + 8*r, 4*n), where=j + 8*(n//2) + 8*r < 4*n) as (b,):
                     y[b] = x[b] * 2.0
 
 Steps:
@@ -46,7 +46,7 @@ After:
         with block("y", S(i + 8*o, 4*n)) as (a,):
             y[a] = x[a] * 2.0
     for r, j in grid((n + 1)//2 - (n//2), 4):
-        with block("z", S(j + 8*r + 8*(n//2), 4*n)) as (b,):
+        with block("z", S(j + 8*(n//2) + 8*r, 4*n)) as (b,):
             y[b] = x[b] * 2.0
 
 Conditions that hold in all that is left are gone. Elsewhere no block runs, or one combines the

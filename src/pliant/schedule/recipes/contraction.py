@@ -126,21 +126,26 @@ def _in_tasks(p: Program, loops: Sequence[str], work: Int) -> Program:
 
 
 def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Program:
-    """Columns of a panel in whole vectors; what is left of them in shorter ones. One that fills a
-    line of the cache goes through all rows: what is the same in them is read once, and once it is
-    asked whether there is such a column. Shorter ones would write a line in parts, far apart."""
+    """Columns of a panel in whole vectors, of results that are half as wide as sums in two at once;
+    what is left of them in shorter ones. One that fills a line of the cache goes through all rows:
+    what is the same in them is read once, and once it is asked whether there is such a column.
+    Shorter ones would write a line in parts, far apart."""
     loops = p.loops(name)
     *rows, columns = loops[loops.index(tile) + 1 :]  # of one row there is no loop
-    if rows and all(mm.lanes * p.buffer(x).dtype.bytes >= LINE for x in p.written(name)):
+    least = min(p.buffer(x).dtype.bytes for x in p.written(name))
+    lanes = mm.lanes
+    if 2 * least == mm.c.bytes and mm.lanes * mm.c.bytes == LINE and mm.columns > mm.lanes:
+        lanes *= 2
+    if rows and lanes * least >= LINE:
         p = p.reorder(columns, *rows)
-    ends = {mm.columns >> bit << bit for bit in range(mm.lanes.bit_length())}
+    ends = {mm.columns >> bit << bit for bit in range(lanes.bit_length())}
     parts = [columns]
     if points := sorted(ends - {0, mm.columns}):
         p = p.loop_partition(columns, *points)
         parts += map(LoopRef, p.made)
     for part in parts:
-        if p.loop(part).extent.value > mm.lanes:
-            p = p.split(part, mm.lanes)
+        if p.loop(part).extent.value > lanes:
+            p = p.split(part, lanes)
             several, part = map(LoopRef, p.made)
             p = p.unroll(several)
         p = p.vectorize(part)
