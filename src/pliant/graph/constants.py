@@ -6,11 +6,14 @@ from pliant.graph.function import Function
 
 
 def constant_values(function: Function) -> frozenset[str]:
-    """The names of the weights, and of what is computed of constants, or of nothing."""
+    """The names of the weights, and of what is computed of constants. Numbers of the model may be
+    among their operands; what is made of these alone is computed where it is wanted."""
     known = {v.name for v, _ in function.weights}
+    numbers = set[str]()
     for binding in function.bindings:
-        values = binding.operands()
+        operands = {v.name for v in binding.operands()}
         fixed = not any(d.names for v in binding.outputs for d in v.shape)
-        if fixed and all(v.name in known for v in values):
-            known |= {v.name for v in binding.outputs}
+        if fixed and operands <= known | numbers:
+            of_weights = not operands.isdisjoint(known)
+            (known if of_weights else numbers).update(v.name for v in binding.outputs)
     return frozenset(known)
