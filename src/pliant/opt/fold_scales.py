@@ -98,9 +98,10 @@ class _Folded:
     ) -> Value:
         """The product whose results are normalised: so are its weights, but for the means."""
         zero = self._call("full", shape=mean.shape, value=0.0, dtype=mean.dtype)
-        weights = self._with_channels_second(
-            lambda w: self._call("batch_norm", w, scale, None, zero, var, eps=eps)
-        )
+        turned = (1, 0, *range(2, len(self.w.shape)))  # output channels second
+        weights = self._turned(self.w, turned)
+        weights = self._call("batch_norm", weights, scale, None, zero, var, eps=eps)
+        weights = self._turned(weights, turned)
         bias = self.bias or self._call("full", shape=mean.shape, value=0.0, dtype=self.w.dtype)
         row = self._call("reshape", bias, shape=(as_int(1), *bias.shape))
         row = self._call("batch_norm", row, scale, shift, mean, var, eps=eps)
@@ -109,19 +110,13 @@ class _Folded:
     def scaled(self, scale: Value) -> Value:
         """The product whose results are scaled."""
         row = self._call("reshape", scale, shape=(self.out.shape[self.axis],))
-        spread = (row.shape[0], *(as_int(1) for _ in self.w.shape[2:]))
-        factor = self._call("reshape", row, shape=spread)
-        weights = self._with_channels_second(lambda w: self._call("mul", w, factor))
+        places = range(len(self.w.shape))
+        spread = tuple(row.shape[0] if d == self.along else as_int(1) for d in places)
+        weights = self._call("mul", self.w, self._call("reshape", row, shape=spread))
         return self._product(weights, self.bias and self._call("mul", self.bias, row))
 
-    def _with_channels_second(self, change: Any) -> Value:
-        """The weights, changed where output channels are their second dimension."""
-        if self.along == 1:
-            return change(self.w)  # type: ignore[no-any-return]
-        perm = (1, 0, *range(2, len(self.w.shape)))
-        return self._call(
-            "transpose", change(self._call("transpose", self.w, perm=perm)), perm=perm
-        )
+    def _turned(self, weights: Value, perm: tuple[int, ...]) -> Value:
+        return weights if self.along == 1 else self._call("transpose", weights, perm=perm)
 
     def _product(self, weights: Value, bias: Value | None) -> Value:
         return self._call(self.binding.op, self.x, weights, bias, **self.binding.attributes())

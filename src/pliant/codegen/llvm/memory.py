@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from pliant.codegen.llvm.exprs import Val
 
 
-BESIDE: Final = (
-    64  # vectors whose address is chosen once, if zeros are: those take no place in files
-)
-NEAR: Final = 4  # if another number is
+BESIDE: Final = 4  # vectors whose address is chosen once
+ZEROS: Final = 64  # the same where the number is 0, of which memory takes no place in files
 IN_VAIN: Final = 16  # what a vector that may not be stored may cost, as `cost_of` counts
 
 WIDEST_STEP: Final = 4
@@ -107,7 +105,7 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
 
 
 def _beside(number: Const) -> int:
-    return BESIDE if _is_nothing(number) else NEAR
+    return ZEROS if _is_nothing(number) else BESIDE
 
 
 def _is_nothing(number: Const) -> bool:
@@ -246,8 +244,9 @@ def _own_elements(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str, 
 
 
 def _store_unpacked(e: Emitter, address: str, value: Val) -> None:
-    old = value if e.mask is None else unpacked.load(e, address)
-    unpacked.store(e, address, _chosen(e, value, old))
+    if e.mask is not None:
+        value = _chosen(e, value, unpacked.load(e, address))
+    unpacked.store(e, address, value)
 
 
 def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
@@ -259,9 +258,7 @@ def _kept(e: Emitter, buffer: Buffer, address: str, value: Val) -> Val:
 
 
 def _chosen(e: Emitter, value: Val, old: Val) -> Val:
-    """One value in active lanes, the other where there is a mask."""
-    if e.mask is None:
-        return value
+    """The value in active lanes, the old one in others."""
     flag = value_type(boolean, e.lanes)
     kept = e.text.assign(
         f"select {flag} {e.mask}, {value.type} {value.text}, {value.type} {old.text}"

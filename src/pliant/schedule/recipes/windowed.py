@@ -106,14 +106,15 @@ def windowed_recipe(spec: Spec, lanes: int, sums: int, *, pairs: bool = False) -
     tensor = spec.members[0][1]
     assert isinstance(tensor, Compute)
     rows, small = _rows(spec, tensor), is_small(tensor)
+    left_out = None if small else rows
     if pairs and rows is not None and _in_bf16(spec, tensor):
         with suppress(SchedulingError):  # as below
-            return _scheduled(spec, lanes, sums, 1, by_tile=small, rows=rows, pairs=True)
+            return _scheduled(spec, lanes, sums, 1, by_tile=small, rows=left_out, pairs=True)
     heights = (LINES, 1) if _shares_lines(spec) else (1,)
     for height in heights if small else ():
         with suppress(SchedulingError):  # what a last row or tile alone would read may not be there
             return _scheduled(spec, lanes, sums, height, by_tile=True)
-    return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=None if small else rows)
+    return _scheduled(spec, lanes, sums, 1, by_tile=False, rows=left_out)
 
 
 def _rows(spec: Spec, tensor: Compute) -> Axis | None:
@@ -155,7 +156,7 @@ def _scheduled(
     """In tiles of so many rows; each with all blocks, or each block with all tiles of a row."""
     anchor, tensor = spec.members[0]
     assert isinstance(tensor, Compute)
-    members = _members(spec, tensor)
+    members, small = _members(spec, tensor), is_small(tensor)
     p, loops, work = reduced_nest(spec)
     *outer, tiled, inner = loops
     extent, columns = p.loop(inner).extent, p.loop(tiled).extent
@@ -196,7 +197,7 @@ def _scheduled(
         for end in ends:
             if filters_of(tensor) and len(outer) > 1:
                 p = _next_row(p, end, outer[-1])
-            if rows is not None and not is_small(tensor):
+            if rows is not None:
                 p = _of_rows(p, end, tensor.reduce_axes.index(rows))
         every += ends
     if len(outer) > 1:
@@ -206,10 +207,10 @@ def _scheduled(
     assert slid is not None
     for part in every:
         if pairs:
-            p = _in_pairs(p, part, small=is_small(tensor))
+            p = _in_pairs(p, part, small=small)
         if slid.extent.value > STEP:
             p = _in_steps(p, part)
-        p = _in_registers(p, part, len(tile), lanes, rest, more=int(pairs and is_small(tensor)))
+        p = _in_registers(p, part, len(tile), lanes, rest, more=int(pairs and small))
         if members is not None:
             p = _each_member(p, part, tensor.reduce_axes.index(members))
     return p.parallel(outer[0], grain=grain(work))
