@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -35,11 +35,17 @@ from pliant.base.errors import (
 )
 from pliant.base.settings import NUMERICS, PRECISIONS, Emit, settings
 from pliant.codegen.beside import Beside
-from pliant.codegen.build import Image, host_source, spec_source, target_factors
+from pliant.codegen.build import (
+    Image,
+    called_kernels,
+    host_source,
+    spec_source,
+    target_factors,
+)  # fmt: skip
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
-from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
+from pliant.codegen.micro_kernels import micro_kernel
 from pliant.codegen.source import Built, Source
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
@@ -170,15 +176,16 @@ def compile(
                 imported, chosen_programs(programs, operators, t, numerics), operators,
                 check_programs or settings().check,
             )  # fmt: skip
+        function = plain_numbers(imported.function, imported.weights)
         if numerics == "fast":
-            function = fold_scales(imported.function, operators)
-            imported = replace(imported, function=reassociate(function, operators))
-            if steps := steps_for(precision, t.features):
-                function, stay = winograd(imported.function, operators, *steps)
-                notes = _counted(
-                    "3 x 3 filters: ", (f"conv stays a sum of products: {s}" for s in stay)
-                )
-                imported = replace(imported, function=function, notes=(*imported.notes, *notes))
+            function = reassociate(fold_scales(function, operators), operators)
+        imported = replace(imported, function=function)
+        if numerics == "fast" and (steps := steps_for(precision, t.features)):
+            function, stay = winograd(imported.function, operators, *steps)
+            notes = _counted(
+                "3 x 3 filters: ", (f"conv stays a sum of products: {s}" for s in stay)
+            )
+            imported = replace(imported, function=function, notes=(*imported.notes, *notes))
         finish = partial(
             compile_imported, t=t, operators=operators, numerics=numerics, threads=threads,
             memory_limit=memory_limit, progress=report,
@@ -267,8 +274,7 @@ def compile_imported(
     report = progress or _silent
     watch = watch or Watch(operators)
     mk = micro_kernel(t, numerics)
-    function = plain_numbers(imported.function, imported.weights)
-    imported = replace(imported, function=plain_powers(function, operators))
+    imported = replace(imported, function=plain_powers(imported.function, operators))
     watch.begin(imported.weights)
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)
@@ -341,26 +347,24 @@ class _Backend:
                 called |= set(source.calls)
                 begun[symbol] = self._begin(symbol, source, beside)
         begun |= {p.host.name: beside.make(host_source(p.host), self.t) for p in parts}
-        self._micro_kernels(called, begun, beside)
-        beside.help()
-        self._finish(begun)
-        called = {name for built in self.objects.values() for name in built.calls}
-        self._micro_kernels(called, begun, beside)
-        self._finish(begun)
+        for _ in range(2):  # those that kernels made elsewhere call become known with them
+            self._micro_kernels(called, begun, beside)
+            beside.help()
+            self._finish(begun)
+            called = {name for built in self.objects.values() for name in built.calls}
         for name in (*specs, *(p.host.name for p in parts)):
             self.sites |= dict.fromkeys(self.objects[name].sites)
 
     def _micro_kernels(
-        self, called: Container[str], begun: dict[str, Future[Built]], beside: Beside
+        self, called: Iterable[str], begun: dict[str, Future[Built]], beside: Beside
     ) -> None:
         """Begin, or take from the cache, those that are called and were not begun before."""
-        for mk in micro_kernels(self.t, self.numerics):
-            if mk.symbol not in called or mk.symbol in begun or mk.symbol in self.objects:
-                continue
+        missing = sorted(x for x in called if x not in begun and x not in self.objects)
+        for reference, mk in called_kernels(missing, self.t, self.numerics).items():
             source = Source(mk.text())
-            self._take(mk.symbol, self._found(source.text))
-            if mk.symbol not in self.objects:
-                begun[mk.symbol] = self._begin(source.text, source, beside)
+            self._take(reference, self._found(source.text))
+            if reference not in self.objects:
+                begun[reference] = self._begin(source.text, source, beside)
 
     def _finish(self, begun: dict[str, Future[Built]]) -> None:
         """Wait for what was begun."""

@@ -17,14 +17,13 @@ from pliant.base.errors import InternalError, InvalidModelError, PliantError
 from pliant.base.settings import Emit
 from pliant.codegen.build import (
     HOST_LEVEL,
+    called_kernels,
     host_text,
     kernel_program,
-    kernel_text,
-    micro_kernels_called,
+    kernel_source,
 )  # fmt: skip
 from pliant.codegen.llvm.compile import LEVEL, assembly
 from pliant.codegen.llvm.target import Target
-from pliant.codegen.micro_kernels import micro_kernels
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
@@ -80,12 +79,13 @@ class Watch:
         for kind, name, functions in (("loop", "kernels", kernels), ("host", "host", hosts)):
             if self.wants(kind):
                 self._write(f"{name}.py", to_text(Module({f.name: f for f in functions})))
+        called = dict[str, None]()
         for f in kernels:
-            self._code(f.name, kernel_text(f, t)[0], t)
-        called = {name for f in kernels for name in micro_kernels_called(f)}
-        for mk in micro_kernels(t, numerics):
-            if mk.symbol in called:
-                self._code(mk.symbol, mk.text(), t)
+            source = kernel_source(f, t)
+            self._code(f.name, source.text, t)
+            called |= dict.fromkeys(source.calls)
+        for mk in called_kernels(called, t, numerics).values():
+            self._code(mk.symbol, mk.text(), t)
         for f in hosts:
             self._code(f.name, host_text(f)[0], t, HOST_LEVEL)
 

@@ -13,6 +13,7 @@ from pliant.frontend.select import Request, import_model
 from pliant.graph.function import Function
 from pliant.ops.table import OPERATORS
 from pliant.opt.fold_scales import fold_scales
+from pliant.opt.plain_numbers import plain_numbers
 from pliant.opt.reassociate import reassociate
 from tests.compiled.torch_cases import tensor
 from tests.frontend.torch.running import assert_same
@@ -42,6 +43,14 @@ class Scaled(nn.Module):
         return self.factor * y if self.first else y * self.factor
 
 
+class Shifted(Scaled):
+    """A product and a term for each of its channels."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.product(x)
+        return self.factor + y if self.first else y + self.factor
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "conv": lambda: nn.Sequential(nn.Conv2d(4, 6, 3), norm(nn.BatchNorm2d(6))),
     "no bias": lambda: nn.Sequential(nn.Conv2d(4, 6, 3, bias=False), norm(nn.BatchNorm2d(6))),
@@ -56,6 +65,13 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "factor": lambda: Scaled(nn.Conv2d(4, 6, 3), 1, 6, 1, 1),
     "linear": lambda: Scaled(nn.Linear(7, 5), 5),
     "no bias, linear": lambda: Scaled(nn.Linear(7, 5, bias=False), 1, 5, first=True),
+    "one factor": lambda: Scaled(nn.Linear(7, 5), 1),
+    "one factor of an image": lambda: Scaled(nn.Conv2d(4, 6, 3), 1, 1),
+    "one factor, transposed": lambda: Scaled(nn.ConvTranspose2d(4, 6, 2, 2), 1, first=True),
+    "term": lambda: Shifted(nn.Conv2d(4, 6, 3), 6, 1, 1),
+    "one term": lambda: Shifted(nn.Conv2d(4, 6, 3, bias=False), 1),
+    "first term": lambda: Shifted(nn.Linear(7, 5), 5, first=True),
+    "groups, factor and term": lambda: Shifted(Scaled(nn.Conv2d(4, 8, 3, groups=4), 1), 8, 1, 1),
 }
 
 STAY: dict[str, Callable[[], nn.Module]] = {
@@ -64,8 +80,9 @@ STAY: dict[str, Callable[[], nn.Module]] = {
     ),
     "another dimension": lambda: Scaled(nn.Conv2d(4, 6, 1), 7),
     "a factor each": lambda: Scaled(nn.Conv2d(4, 6, 1), 6, 9, 7),
-    "one factor": lambda: Scaled(nn.Linear(7, 5), 1),
     "of rows": lambda: Scaled(nn.Linear(7, 5), 9, 1),
+    "a term each": lambda: Shifted(nn.Conv2d(4, 6, 1), 6, 9, 7),
+    "more dimensions": lambda: Scaled(nn.Linear(7, 5), 1, 1, 1, 1, 1),
     "twice": lambda: Twice(),
 }
 
@@ -101,6 +118,36 @@ def test_what_goes_into_weights(name: str) -> None:
 def test_what_stays(name: str) -> None:
     before, after = folded(STAY[name]())
     assert before == after
+
+
+class Numbers(nn.Module):
+    """What follows a hard swish of PP-LCNet: numbers of the definition, then learned ones."""
+
+    def __init__(self, *, first: bool) -> None:
+        super().__init__()
+        self.first, self.conv = first, nn.Conv2d(4, 6, 3)
+        torch.manual_seed(3)
+        self.factor, self.term = (nn.Parameter(torch.rand(1) + 0.5) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        y = y * torch.clamp(y + 3.0, 0.0, 6.0)
+        y = self.factor * (y * 0.25) if self.first else (y / 6.0) * self.factor
+        return y + self.term
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_numbers_go_into_factors(first: bool) -> None:
+    module, x = Numbers(first=first).eval(), tensor(2, 4, 9, 7)
+    imported = import_model(Request(module, (x,), None, ({0: "n"},)), OPERATORS)
+    before = plain_numbers(imported.function, imported.weights)
+    after = fold_scales(before, OPERATORS)
+    large = [[b.op for b in f.bindings if len(b.outputs[0].shape) == 4] for f in (before, after)]
+    assert large[0].count("mul") + large[0].count("div") == 3
+    assert large[1].count("mul") + large[1].count("div") == 2
+    f = pliant.compile(module, (x,), dynamic_shapes=({0: "n"},))
+    with torch.no_grad():
+        assert_same(f(x), module(x), tolerance=1e-5)
 
 
 def test_products_still_move() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -12,17 +12,20 @@ from llvmlite.binding import orcjit
 from pliant.base.dtypes import DType
 from pliant.base.errors import InternalError, PliantError, ResourceError
 from pliant.base.settings import settings
+from pliant.codegen.epilogue import Epilogue, with_epilogues
+from pliant.codegen.epilogue_kernel import EpilogueKernel
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.multiply_add import is_multiply_add
 from pliant.codegen.llvm.pairs import has_pairs
 from pliant.codegen.llvm.square import is_square
 from pliant.codegen.llvm.target import Target, machine
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels
-from pliant.codegen.microkernel import MatrixKernel
+from pliant.codegen.microkernel import MatrixKernel, MicroKernel
 from pliant.codegen.source import Built, Source
 from pliant.loop.conditions_first import conditions_first
 from pliant.loop.hoist import hoist
 from pliant.loop.lower_blocks import lower_blocks
+from pliant.loop.parser import parse_function
 from pliant.loop.rows_ahead import rows_ahead
 from pliant.loop.stmt import LINE, PAGE, Function, Invoke, statements
 from pliant.loop.verify import verify_function
@@ -104,12 +107,8 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
 
 def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
     """A kernel as LLVM IR for a target, and its checks."""
-    notes = dict(f.notes)
-    contract, flushes = notes.get("numerics", "fast") == "fast", notes.get("flushes", False)
-    return emit_kernel(
-        hoist(rows_ahead(conditions_first(lower_blocks(f)))),
-        Options(contract, frozenset(t.features), flushes),
-    )
+    source = kernel_source(f, t)
+    return source.text, source.sites
 
 
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
@@ -119,7 +118,14 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 
 def kernel_source(f: Function, t: Target) -> Source:
     """A kernel as far as it is made in Python."""
-    return Source(*kernel_text(f, t), micro_kernels_called(f))
+    notes = dict(f.notes)
+    numerics, flushes = notes.get("numerics", "fast"), notes.get("flushes", False)
+    kernels = {mk.symbol: mk for mk in micro_kernels(t, numerics) if isinstance(mk, MicroKernel)}
+    plain, epilogues = with_epilogues(conditions_first(lower_blocks(f)), kernels)
+    references = {e.symbol: e.reference for e in epilogues}
+    calls = (references.get(c, c) for c in micro_kernels_called(plain))
+    options = Options(numerics == "fast", frozenset(t.features), flushes)
+    return Source(*emit_kernel(hoist(rows_ahead(plain)), options), tuple(calls))
 
 
 def spec_source(symbol: str, spec: Spec, t: Target) -> Source:
@@ -146,8 +152,25 @@ def micro_kernels_called(f: Function) -> tuple[str, ...]:
 def build_with_micro_kernels(f: Function, t: Target) -> list[bytes]:
     """A kernel's object and those of the micro-kernels that it calls, to link by themselves."""
     kernel = build_kernel(f, t)
-    called = [mk for mk in micro_kernels(t) if mk.symbol in kernel.calls]
+    called = called_kernels(kernel.calls, t).values()
     return [kernel.object, *(build_micro_kernel(mk, t).object for mk in called)]
+
+
+def called_kernels(
+    references: Iterable[str], t: Target, numerics: str = "fast"
+) -> dict[str, MatrixKernel | EpilogueKernel]:
+    """The micro-kernels that sources call (`Source.calls`)."""
+    known = {mk.symbol: mk for mk in micro_kernels(t, numerics)}
+    found: dict[str, MatrixKernel | EpilogueKernel] = {}
+    for reference in references:
+        symbol, _, text = reference.partition("\n")
+        kernel = known[symbol]
+        found[reference] = kernel
+        if text:
+            assert isinstance(kernel, MicroKernel)
+            epilogue = Epilogue(symbol, parse_function(text))
+            found[reference] = EpilogueKernel(kernel, epilogue, frozenset(t.features))
+    return found
 
 
 def host_source(f: Function) -> Source:
@@ -156,7 +179,7 @@ def host_source(f: Function) -> Source:
 
 
 @cache
-def build_micro_kernel(mk: MatrixKernel, t: Target) -> Built:
+def build_micro_kernel(mk: MatrixKernel | EpilogueKernel, t: Target) -> Built:
     """Many kernels call the same one, and LLVM takes longer for it than for most of them."""
     return Source(mk.text()).built(t)
 

@@ -34,9 +34,9 @@ core is shared by two threads, there is room for four a cycle and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from pliant.base.dtypes import DType
@@ -53,6 +53,8 @@ MOST_SUMS: Final = 56  # vectors of products of an iteration
 LINE: Final = 64  # bytes of a cache line
 
 Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled loop
+Row = list[tuple[str, int]]  # vectors of a row's sums, and how many each holds
+End = Callable[[FunctionText, list[Row]], None]  # what becomes of all rows' sums
 
 
 class MatrixKernel(Protocol):
@@ -165,9 +167,10 @@ class MicroKernel:
 @lru_cache(64)  # every compilation asks: it is the key of the object
 def _text(kernel: MicroKernel) -> str:
     module = ModuleText()
-    for m in range(1, kernel.rows + 1):
-        _variant(module, kernel, m)
-    _dispatch(module, kernel)
+    names = {m: f"{kernel.symbol}_m{m}" for m in range(1, kernel.rows + 1)}
+    for m, name in names.items():
+        variant(module, kernel, name, PARAMS, m, partial(_store, kernel=kernel))
+    dispatch(module, kernel.symbol, PARAMS, [names[1], *names.values()])
     return module.render()
 
 
@@ -180,10 +183,6 @@ def unrolled(kernel: MicroKernel, m: int) -> tuple[int, int]:
     return sets, max(sets, kernel.together, min(STEPS, 1 << (MOST_SUMS // sums).bit_length() - 1))
 
 
-def _variant_name(kernel: MicroKernel, m: int) -> str:
-    return f"{kernel.symbol}_m{m}"
-
-
 PARAMS: Final = (
     "ptr %ctx, ptr noalias readonly %a, ptr noalias readonly %offsets, "
     "ptr noalias readonly %other, ptr noalias readonly %b, ptr noalias %c, "
@@ -191,29 +190,30 @@ PARAMS: Final = (
 )
 
 
-def _dispatch(module: ModuleText, kernel: MicroKernel) -> None:
+def dispatch(module: ModuleText, symbol: str, params: str, names: Sequence[str]) -> None:
+    """A function that ends in one of these, by `%m`."""
     t = FunctionText(module)
-    default = _variant_name(kernel, 1)
-    names = [default, *(_variant_name(kernel, m) for m in range(1, kernel.rows + 1))]
-    table = f"@{kernel.symbol}_table"
+    table = f"@{symbol}_table"
     entries = ", ".join(f"ptr @{n}" for n in names)
     module.globals.append(f"{table} = internal constant [{len(names)} x ptr] [{entries}]")
     at = t.assign(f"getelementptr ptr, ptr {table}, i64 %m")
     fn = t.assign(f"load ptr, ptr {at}")
-    go_on(t, fn)
-    module.functions.append(t.render(f"define i32 @{kernel.symbol}({PARAMS})"))
+    go_on(t, fn, params)
+    module.functions.append(t.render(f"define i32 @{symbol}({params})"))
 
 
-def go_on(t: FunctionText, fn: str) -> None:
+def go_on(t: FunctionText, fn: str, params: str = PARAMS) -> None:
     """End in another function of the same parameters: a jump, which leaves them where they are.
     Copied two at a time, those on the stack would wait until all that was stored before has
     reached the cache."""
-    status = t.assign(f"musttail call i32 {fn}({PARAMS})")
+    status = t.assign(f"musttail call i32 {fn}({params})")
     t.line(f"ret i32 {status}")
 
 
-def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
-    """for p: take m row pointers; for k: one update of the accumulators.
+def variant(
+    module: ModuleText, kernel: MicroKernel, name: str, params: str, m: int, end: End
+) -> None:
+    """for p: take m row pointers; for k: one update of the accumulators. Then `end`, with sums.
 
     Accumulators: sets of m * vectors sums and, where the steps add a bias, its sums.
     """
@@ -262,9 +262,9 @@ def _variant(module: ModuleText, kernel: MicroKernel, m: int) -> None:
     beyond = t.assign(f"getelementptr {kernel.word}, ptr {bp.value}, i64 {position}")
     bp.next = t.assign(f"select i1 {some}, ptr {after}, ptr {beyond}")
     outer.close(acc)
-    _store(t, kernel, m, sets, outer.acc)
-    header = f"define internal i32 @{_variant_name(kernel, m)}({PARAMS})"
-    module.functions.append(t.render(header))
+    end(t, _rows_of_sums(t, kernel, m, sets, outer.acc))
+    t.line("ret i32 0")
+    module.functions.append(t.render(f"define internal i32 @{name}({params})"))
 
 
 def _position_words(t: FunctionText, kernel: MicroKernel) -> str:
@@ -407,8 +407,11 @@ def _last_word(
     return once.acc, b2.value
 
 
-def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[str]) -> None:
-    nv, vec, out = kernel.vectors, kernel.vector, memory_type(kernel.c)
+def _rows_of_sums(
+    t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[str]
+) -> list[Row]:
+    """What was added up, by rows."""
+    nv, vec = kernel.vectors, kernel.vector
     each = len(acc) // sets
     add = "fadd" if kernel.c.is_float else "add"
 
@@ -419,28 +422,35 @@ def _store(t: FunctionText, kernel: MicroKernel, m: int, sets: int, acc: list[st
         return total
 
     biases = [total_of(m * nv + j) for j in range(nv)] if kernel.dot.biased else []
+    rows = []
     for i in range(m):
-        row = t.assign(f"mul i64 %ldc, {i}")
         totals = [total_of(i * nv + j) for j in range(nv)]
         if biases:
             pairs = zip(totals, biases, strict=True)
             totals = [t.assign(f"sub {vec} {x}, {bias}") for x, bias in pairs]
+        rows.append(_folded(t, kernel, totals))
+    return rows
+
+
+def _store(t: FunctionText, sums: list[Row], kernel: MicroKernel) -> None:
+    """To where the caller wants them."""
+    for i, vectors in enumerate(sums):
+        row = t.assign(f"mul i64 %ldc, {i}")
         column = 0
-        for total, count in _folded(t, kernel, totals):
+        for total, count in vectors:
             at = t.assign(f"add i64 {row}, {column}")
-            at = t.assign(f"getelementptr {out}, ptr %c, i64 {at}")
+            at = t.assign(f"getelementptr {memory_type(kernel.c)}, ptr %c, i64 {at}")
             t.line(f"store {value_type(kernel.c, count)} {total}, ptr {at}, align 4")
             column += count
-    t.line("ret i32 0")
 
 
-def _folded(t: FunctionText, kernel: MicroKernel, row: list[str]) -> list[tuple[str, int]]:
+def _folded(t: FunctionText, kernel: MicroKernel, row: list[str]) -> Row:
     """A row of sums, with what a column has in neighbouring lanes added up, and how many each
     vector holds."""
     vectors = [(x, kernel.lanes) for x in row]
     add = "fadd" if kernel.c.is_float else "add"
     for _ in range(kernel.shares.bit_length() - 1):
-        halves: list[tuple[str, int]] = []
+        halves: Row = []
         while vectors:
             (x, lanes), *vectors = vectors
             kind, other, count = value_type(kernel.c, lanes), "poison", lanes // 2

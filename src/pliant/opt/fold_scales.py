@@ -1,10 +1,12 @@
 """Scales and offsets of a product's output channels go into its weights.
 
     y = batch_norm(conv(x, w, b), scale, shift, mean, var)    ->    y = conv(x, w * s, b * s + t)
-    y = mul(linear(x, w, b), scale)                           ->    y = linear(x, w * s, b * s)
+    y = add(mul(linear(x, w, b), scale), shift)               ->    y = linear(x, w * s, b * s + t)
+    y = mul(div(x, 6.0), scale)                               ->    y = mul(x, scale / 6)
 
 What is made of weights alone is computed when the model is compiled; the product then has one
-operation less for each of its results, and one vector less to read. Products are rounded
+operation less for each of its results, and one vector less to read. Scales are one for each channel
+or one for all; such as are no product's take up numbers beside them. Products are rounded
 differently, so this is for numerics "fast"; and not for floats of 16 bits, whose weights would be
 rounded once more.
 """
@@ -30,6 +32,7 @@ def fold_scales(function: Function, operators: Operators) -> Function:
     constant = set(constant_values(function))
     product = op(PRODUCTS, name="product", any_args=True, once=True)
     affine = tuple(any_(name) for name in ("scale", "shift", "mean", "var"))
+    numbered = op(("div", "mul"), any_("x"), any_("number"), name="inner", once=True)
 
     def normalised(match: Match, builder: Builder) -> Value | NoMatch:
         statistics = [match[n] for n in ("scale", "shift", "mean", "var")]
@@ -42,14 +45,43 @@ def fold_scales(function: Function, operators: Operators) -> Function:
     def scaled(match: Match, builder: Builder) -> Value | NoMatch:
         made = _Folded(match.bindings["product"], builder, constant)
         reason = made.refused([match["scale"]])
-        if reason or not made.is_one_a_channel(match["scale"]):
-            return NoMatch(reason or "the factor is not one a channel")
+        if reason or not made.is_of_channels(match["scale"]):
+            return NoMatch(reason or "the factor is not one a channel, or one for all")
         return made.scaled(match["scale"])
+
+    def shifted(match: Match, builder: Builder) -> Value | NoMatch:
+        made = _Folded(match.bindings["product"], builder, constant)
+        reason = made.refused([match["shift"]])
+        if reason or not made.is_of_channels(match["shift"]):
+            return NoMatch(reason or "the term is not one a channel, or one for all")
+        return made.shifted(match["shift"])
+
+    def joined(match: Match, builder: Builder) -> Value | NoMatch:
+        x, number, scale = match["x"], match["number"], match["scale"]
+        (y,), maker = match.root.outputs, match.makers.get(number)
+        if maker is None or maker.op != "full" or any(n != 1 for n in number.shape):
+            return NoMatch("it is no number")
+        if scale.name not in constant or y.dtype not in (f32, f64) or x.shape != y.shape:
+            return NoMatch("the factor is no constant, or of another shape or type")
+        if len(number.shape) > len(scale.shape):
+            number = builder.call(
+                "full", shape=(), value=maker.attributes()["value"], dtype=y.dtype
+            )
+        other = builder.call(match.bindings["inner"].op, scale, number)
+        assert isinstance(other, Value)
+        constant.add(other.name)
+        result = builder.call("mul", x, other)
+        assert isinstance(result, Value)
+        return result
 
     rules = (
         Rule("a normalisation goes into weights", op("batch_norm", product, *affine), normalised),
         Rule("a factor goes into weights", op("mul", product, any_("scale")), scaled),
         Rule("a first factor goes into weights", op("mul", any_("scale"), product), scaled),
+        Rule("a term goes into weights", op("add", product, any_("shift")), shifted),
+        Rule("a first term goes into weights", op("add", any_("shift"), product), shifted),
+        Rule("a number goes into a factor", op("mul", numbered, any_("scale")), joined),
+        Rule("a number goes into a first factor", op("mul", any_("scale"), numbered), joined),
     )
     return rewrite(function, rules, operators)[0]
 
@@ -78,19 +110,17 @@ class _Folded:
             return "the result is a constant"
         return ""
 
-    def is_one_a_channel(self, scale: Value) -> bool:
-        """Whether it has as many elements as there are channels, along them, and of more than one
-        channel."""
-        lead = len(self.out.shape) - len(scale.shape)
+    def is_of_channels(self, factor: Value) -> bool:
+        """Whether it has one element, or as many as there are channels, along them."""
+        lead = len(self.out.shape) - len(factor.shape)
         channels = self.out.shape[self.axis]
         return (
-            scale.dtype is self.out.dtype
-            and 0 <= lead <= self.axis
+            factor.dtype is self.out.dtype
+            and lead >= 0
             and all(
-                n is (channels if d + lead == self.axis else as_int(1))
-                for d, n in enumerate(scale.shape)
+                n == 1 or (n is channels and d + lead == self.axis)
+                for d, n in enumerate(factor.shape)
             )
-            and channels != 1
         )
 
     def normalised(
@@ -109,11 +139,24 @@ class _Folded:
 
     def scaled(self, scale: Value) -> Value:
         """The product whose results are scaled."""
-        row = self._call("reshape", scale, shape=(self.out.shape[self.axis],))
+        row = self._row(scale)
         places = range(len(self.w.shape))
         spread = tuple(row.shape[0] if d == self.along else as_int(1) for d in places)
         weights = self._call("mul", self.w, self._call("reshape", row, shape=spread))
         return self._product(weights, self.bias and self._call("mul", self.bias, row))
+
+    def shifted(self, shift: Value) -> Value:
+        """The product to whose results something is added."""
+        channels = (self.out.shape[self.axis],)
+        bias = self.bias or self._call("full", shape=channels, value=0.0, dtype=self.w.dtype)
+        return self._product(self.w, self._call("add", bias, self._row(shift)))
+
+    def _row(self, factor: Value) -> Value:
+        """Its elements in one dimension."""
+        count = as_int(1)
+        for n in factor.shape:
+            count = count * n
+        return self._call("reshape", factor, shape=(count,))
 
     def _turned(self, weights: Value, perm: tuple[int, ...]) -> Value:
         return weights if self.along == 1 else self._call("transpose", weights, perm=perm)

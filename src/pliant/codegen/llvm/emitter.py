@@ -7,7 +7,7 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -880,6 +880,22 @@ def emit_host(f: Function, options: Options | None = None) -> tuple[str, tuple[S
     e = Emitter(module, f.name, Facts(), options or Options())
     e.host(f)
     return module.render(), tuple(e.sites)
+
+
+def emit_inside(
+    t: FunctionText, f: Function, pointers: Mapping[str, str], sizes: Mapping[str, str],
+    options: Options,
+) -> None:  # fmt: skip
+    """A program as part of another function; where its buffers are, and its sizes' values."""
+    e = Emitter(t.module, f.name, Facts(), options)
+    e.text = t
+    e._noalias = frozenset(dict(f.notes).get("noalias", ()))
+    e._params = frozenset(pointers)
+    e._places = {b.name: (b, Place(pointers[b.name])) for b in f.buffers}
+    for name, value in sizes.items():
+        e._sizes[name] = value
+        e.facts.declare(name, min=None)
+    e.statement(f.body)
 
 
 def _ints_of(node: Node) -> Iterator[Int]:
