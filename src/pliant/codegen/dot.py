@@ -50,6 +50,11 @@ class Dot(Protocol):
     def parts(self) -> int:
         """Registers that the words of a vector take."""
 
+    @property
+    def latency(self) -> int:
+        """Cycles, about, from sums to sums: as many as the step's instructions have on recent
+        processors, one after the other."""
+
     def left(self, t: FunctionText, lanes: int, words: str) -> Values:
         """Words of `a`, one a lane."""
 
@@ -97,6 +102,7 @@ class FloatMultiplyAdd:
     group: int = 1
     biased: bool = False
     parts: int = 1
+    latency: int = 4
 
     def left(self, t: FunctionText, lanes: int, words: str) -> Values:
         return (words,)
@@ -132,6 +138,7 @@ class Instruction:
     panel_first: bool = False
     biased: bool = False
     parts: int = 1
+    latency: int = 4
 
     def left(self, t: FunctionText, lanes: int, words: str) -> Values:
         return self.right(t, lanes, words)
@@ -166,6 +173,7 @@ class WidenedBf16:
     group: int = 2
     biased: bool = False
     parts: int = 2
+    latency: int = 8
 
     def left(self, t: FunctionText, lanes: int, words: str) -> Values:
         return self.right(t, lanes, words)
@@ -193,6 +201,7 @@ class MultiplyAdd:
     group: int = 1
     biased: bool = False
     parts: int = 1
+    latency: int = 4
 
     @property
     def name(self) -> str:
@@ -226,6 +235,7 @@ class Flipped:
     dot: Dot
     biased: bool = True
     parts: int = 1
+    latency: int = 4
 
     @property
     def name(self) -> str:

@@ -49,6 +49,7 @@ from pliant.loop.stmt import ZEROS
 AHEAD: Final = 4
 TURNS: Final = 4  # tiles that share the next panel among them
 STEPS: Final = 4  # along K in an iteration; fewer where they would be more than MOST_SUMS
+MOST_SETS: Final = 4  # of accumulators
 MOST_SUMS: Final = 56  # vectors of products of an iteration
 LINE: Final = 64  # bytes of a cache line
 
@@ -175,9 +176,11 @@ def _text(kernel: MicroKernel) -> str:
 
 
 def unrolled(kernel: MicroKernel, m: int) -> tuple[int, int]:
-    """For so many rows, the sets of accumulators, and the steps along K of an iteration."""
-    sums = m * kernel.vectors
-    sets = 1 if sums >= 8 or kernel.in_order else min(4, -(-8 // sums))
+    """For so many rows, the sets of accumulators, and the steps along K of an iteration. There are
+    more sums on their way than what begins, two a cycle, until the first is done."""
+    sums, enough = m * kernel.vectors, 2 * kernel.dot.latency + 1
+    room = kernel.rows * kernel.vectors // sums
+    sets = 1 if kernel.in_order else min(MOST_SETS, room, -(-enough // sums))
     if m < AHEAD:
         return sets, max(sets, kernel.together)
     return sets, max(sets, kernel.together, min(STEPS, 1 << (MOST_SUMS // sums).bit_length() - 1))

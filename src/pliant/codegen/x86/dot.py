@@ -17,8 +17,9 @@ VNNI: Final = Instruction("u8i8_vnni", "llvm.x86.avx512.vpdpbusd.{bits}", "i8", 
 # pair is the processor's: after each of two additions, or once. So a sum of K products differs from
 # that in exact arithmetic by as much as any sum in f32 of K terms may, and by what was flushed.
 BF16: Final = Instruction(
-    "bf16_dot", "llvm.x86.avx512bf16.dpbf16ps.{bits}", "bfloat", bf16, bf16, f32, 2
-)
+    "bf16_dot", "llvm.x86.avx512bf16.dpbf16ps.{bits}", "bfloat", bf16, bf16, f32, 2,
+    latency=6,
+)  # fmt: skip
 
 # Multiplies 16-bit integers and adds the products in pairs, by lanes of the result.
 _MADD: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -37,6 +38,7 @@ class WidenedBytes:
     group: int = 2
     biased: bool = False
     parts: int = 1
+    latency: int = 4
 
     @property
     def name(self) -> str:
