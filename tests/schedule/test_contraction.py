@@ -124,11 +124,18 @@ def test_products_are_scheduled(name: str, constant: bool) -> None:
         assert kinds.count("vectorized") == len(launch.spec.outputs) + copies
 
 
-@pytest.mark.parametrize(("rows", "tasks"), [(1, 16), (2, 16), (24, 16), (48, 32), (2400, 200)])
-def test_few_rows_are_shared_out_by_their_columns(rows: int, tasks: int) -> None:
-    """One task did all of them: 16 panels, and blocks of 24 rows."""
+@pytest.mark.parametrize(
+    ("rows", "depth", "tasks"),
+    [
+        *((1, 4096, 16), (2, 4096, 16), (24, 4096, 16), (48, 4096, 32), (2400, 4096, 200)),
+        *((1, 3, 8), (24, 3, 8), (48, 3, 8), (120, 3, 10), (2400, 3, 200)),
+    ],
+)
+def test_few_rows_are_shared_out_by_their_columns(rows: int, depth: int, tasks: int) -> None:
+    """One task did all of them: 16 panels, and blocks of 24 rows. There are fewer where each had
+    little to do."""
     given: Any = ({0: "b"},)
-    request = Request(nn.Linear(3, 64).eval(), (torch.ones(4, 3),), None, given)
+    request = Request(nn.Linear(depth, 64).eval(), (torch.ones(4, depth),), None, given)
     imported = import_model(request, OPERATORS)
     (launch,) = [
         x for _, x in lower_function(imported.function, OPERATORS, MM.columns).main.launches

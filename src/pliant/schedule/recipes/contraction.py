@@ -30,7 +30,12 @@ from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
-TASKS: Final = 32  # pieces that a product is in, where it has so many panels and blocks
+TASKS: Final = 32  # pieces that a product is in, where it has so many panels and blocks,
+FEWEST: Final = 8  # or so many, if they were less than
+WORK: Final = 1 << 20  # products each: where rows begin is found out in every piece
+ROWS_READ: Final = (
+    64  # of so many, and more, it takes longer to multiply by weights than to read them
+)
 SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
 
 
@@ -77,7 +82,10 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     p = p.split(columns, mm.columns)
     panel, column = p.made
     if tasks > 1 and not plan.gather:
-        p, panels = _shared(p, LoopRef(panel), panels, [*batch, block], tasks)
+        each = maximum(of.height * tiles, ROWS_READ) * mm.columns
+        for loop in reduced:
+            each = each * p.loop(loop).extent
+        p, panels = _shared(p, LoopRef(panel), panels, [*batch, block], tasks, each)
     p = p.split(panel, panels, tail="clip")
     chunk, panel = p.made
     p = p.reorder(*batch, chunk, block, panel, tile, row, column, *reduced)
@@ -153,15 +161,17 @@ def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Pr
 
 
 def _shared(
-    p: Program, panel: LoopRef, most: IntLike, around: Sequence[LoopRef], tasks: int
+    p: Program, panel: LoopRef, most: IntLike, around: Sequence[LoopRef], tasks: int, each: Int
 ) -> tuple[Program, IntLike]:
     """How many panels, at most so many, are a chunk: fewer where rows are too few to keep threads
-    busy. It gets a name where that is known only at run time."""
-    several = as_int(1)
+    busy; a panel and a block are worth so many products `each`. It gets a name where that is known
+    only at run time."""
+    several, panels = as_int(1), p.loop(panel).extent
     for loop in around:
         several = several * p.loop(loop).extent
-    chunks = maximum(ceildiv(as_int(tasks), maximum(several, 1)), 1)
-    share = maximum(minimum(ceildiv(p.loop(panel).extent, chunks), most), 1)
+    worth = maximum(minimum(several * panels * each // WORK, tasks), min(FEWEST, tasks))
+    chunks = maximum(ceildiv(worth, maximum(several, 1)), 1)
+    share = maximum(minimum(ceildiv(panels, chunks), most), 1)
     least, greatest = p.facts.bounds(p.decided(share))
     if least is not None and least == greatest:
         return p, least
