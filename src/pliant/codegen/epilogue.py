@@ -256,7 +256,8 @@ class _Tile:
         lane = across[0].var
         new = {down[0].var: var(ROW), lane: var(COLUMN) - (column - var(lane))}
         store, asked = subst(s, new), tuple(self._everywhere(subst(c, new)) for c in conditions)
-        if any(x.var in int_names(store) for x in loops):
+        names = int_names(store).union(*map(int_names, asked))
+        if any(x.var in names for x in loops):
             raise _KeptError
         return _Part(store, first.value, columns, asked)
 

@@ -9,6 +9,7 @@ parallel over (image, row of patches, part of the row):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -86,12 +87,23 @@ def patches_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     p = p.split(p.loops(one.store)[-1], mm.lanes)
     vectors, vector = p.made
     p = p.vectorize(vector).unroll(vectors)
-    for loop, inside in ((of_results, period), (of_patches, place)):
-        p, _, lane = unrolled(p, loop, inside, mm.lanes)
+    for written, loop, inside in (
+        (spec.outputs, of_results, period),
+        ((patches,), of_patches, place),
+    ):
+        p, _, lane = unrolled(p, loop, inside, _lanes(p, written, loop, mm))
         p = vectorize_all(p, [lane], LARGE)
     p = p.parallel(image).parallel(block).parallel(part, grain=grain(work))
     p = p.fuse(image, block, part)
     return by_micro_kernel(p, anchor, found, tile, row, mm)
+
+
+def _lanes(p: Program, names: Sequence[str], loop: str, mm: MatmulIntrinsic) -> int:
+    """Of results that are half as wide as sums two vectors at a time, if that leaves no rest: they
+    are converted together, and where they lie is found out once."""
+    halves = all(2 * p.buffer(x).dtype.bytes == mm.c.bytes for x in names)
+    whole = p.facts.divisible(p.loop(loop).extent, 2 * mm.lanes)
+    return mm.lanes * (1 + (halves and whole))
 
 
 def _tiles(spec: Spec, anchor: str, patches: str, mm: MatmulIntrinsic) -> int:
