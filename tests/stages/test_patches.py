@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 import pliant
-from pliant.base.dtypes import f32
+from bench.traces import watching
+from pliant.base.dtypes import bf16, f32
 from pliant.codegen.llvm.target import target
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim, Function
 from pliant.graph.inline import inline
-from pliant.loop.stmt import LINE, Alloc, statements
+from pliant.loop.stmt import LINE, Alloc, For, Store, statements
 from pliant.loop.verify import verify_function
 from pliant.ops.table import OPERATORS
 from pliant.opt.winograd import steps_for
@@ -175,3 +176,22 @@ def test_memory_is_that_of_images() -> None:
     f = pliant.compile(model.eval(), (torch.rand(1, 3, 400, 400),))
     (line,) = (x for x in f.explain().splitlines() if "memory for intermediate" in x)
     assert int(line.split(":")[1].split()[0]) <= 2 * 4 * 32 * 400 * 400
+
+
+@pytest.mark.parametrize(("vectors", "together"), [(4, 2), (3, 1)])
+def test_patches_of_bf16_are_made_two_vectors_at_a_time(vectors: int, together: int) -> None:
+    """Where that leaves no rest."""
+    channels = vectors * T.lanes(32)
+    model = nn.Sequential(
+        nn.Conv2d(3, channels, 1), nn.Conv2d(channels, 32, 3, padding=1), nn.Conv2d(32, 3, 1)
+    )
+    with watching() as seen:
+        f = pliant.compile(model.eval(), (torch.randn(1, 3, 32, 32),), precision="bf16")
+    assert "[patches" in f.explain()
+    made = [
+        s.extent.value for p in seen.kernels if "patches" in p.name for s in statements(p.body)
+        if isinstance(s, For) and s.kind == "vectorized"
+        and any(isinstance(x, Store) and x.buffer.dtype is bf16 for x in statements(s.body))
+        and any(isinstance(x, Store) and x.buffer.scope == "scratch" for x in statements(s.body))
+    ]  # fmt: skip
+    assert made == [together * T.lanes(32)]
