@@ -118,14 +118,13 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 
 def kernel_source(f: Function, t: Target) -> Source:
     """A kernel as far as it is made in Python."""
-    notes = dict(f.notes)
-    numerics, flushes = notes.get("numerics", "fast"), notes.get("flushes", False)
+    numerics = dict(f.notes).get("numerics", "fast")
     kernels = {mk.symbol: mk for mk in micro_kernels(t, numerics) if isinstance(mk, MicroKernel)}
     plain, epilogues = with_epilogues(conditions_first(lower_blocks(f)), kernels)
     references = {e.symbol: e.reference for e in epilogues}
     calls = (references.get(c, c) for c in micro_kernels_called(plain))
-    options = Options(numerics == "fast", frozenset(t.features), flushes)
-    return Source(*emit_kernel(hoist(rows_ahead(plain)), options), tuple(calls))
+    code = emit_kernel(hoist(rows_ahead(plain)), Options.of(f, t.features))
+    return Source(*code, tuple(calls))
 
 
 def spec_source(symbol: str, spec: Spec, t: Target) -> Source:

@@ -235,7 +235,6 @@ class Flipped:
     dot: Dot
     biased: bool = True
     parts: int = 1
-    latency: int = 4
 
     @property
     def name(self) -> str:
@@ -256,6 +255,10 @@ class Flipped:
     @property
     def group(self) -> int:
         return self.dot.group
+
+    @property
+    def latency(self) -> int:
+        return self.dot.latency
 
     def left(self, t: FunctionText, lanes: int, words: str) -> Values:
         signs = f"splat (i32 {0x80808080})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pliant.codegen.epilogue import COLUMN, ROW, Epilogue, least_rows
+from pliant.codegen.epilogue import COLUMN, ROW, TILE, Epilogue, least_rows
 from pliant.codegen.llvm.emitter import Options, emit_inside
 from pliant.codegen.llvm.types import memory_type, value_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
@@ -73,13 +73,9 @@ def _end(t: FunctionText, k: EpilogueKernel, sums: list[Row]) -> None:
             t.line(f"store {value_type(kernel.c, count)} {total}, ptr {at}, align 4")
             column += count
         parts = [count for _, count in vectors]
-    pointers = {x.name: tile if k == 0 else f"%{x.name}" for k, x in enumerate(body.buffers)}
+    pointers = {x.name: f"%{x.name}" for x in body.buffers} | {TILE: tile}
     sizes = {name: f"%{name}" for name in body.sizes[1:]}
-    notes = dict(body.notes)
-    options = Options(
-        notes.get("numerics", "fast") == "fast", k.features, notes.get("flushes", False)
-    )
-    emit_inside(t, _unrolled(body, m, parts), pointers, sizes, options)
+    emit_inside(t, _unrolled(body, m, parts), pointers, sizes, Options.of(body, k.features))
 
 
 def _joined(t: FunctionText, k: EpilogueKernel, row: Row) -> Row:

@@ -13,6 +13,7 @@ rounded once more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pliant.base.dtypes import f32, f64
@@ -20,7 +21,7 @@ from pliant.graph.builder import Builder
 from pliant.graph.constants import constant_values
 from pliant.graph.function import Binding, Function, Value
 from pliant.graph.operator import Operators
-from pliant.graph.rewrite import Match, Rule, any_, op, rewrite
+from pliant.graph.rewrite import Match, Replacement, Rule, any_, op, rewrite
 from pliant.ir.rewrite import NoMatch
 from pliant.sym.expr import as_int
 
@@ -42,19 +43,15 @@ def fold_scales(function: Function, operators: Operators) -> Function:
             return NoMatch(reason or "the dimension of channels is another")
         return made.normalised(*statistics, eps=match.attrs()["eps"])
 
-    def scaled(match: Match, builder: Builder) -> Value | NoMatch:
-        made = _Folded(match.bindings["product"], builder, constant)
-        reason = made.refused([match["scale"]])
-        if reason or not made.is_of_channels(match["scale"]):
-            return NoMatch(reason or "the factor is not one a channel, or one for all")
-        return made.scaled(match["scale"])
+    def taken_up(by: Callable[[_Folded, Value], Value]) -> Replacement:
+        def replaced(match: Match, builder: Builder) -> Value | NoMatch:
+            made = _Folded(match.bindings["product"], builder, constant)
+            reason = made.refused([match["other"]])
+            if reason or not made.is_of_channels(match["other"]):
+                return NoMatch(reason or "the operand is not one a channel, or one for all")
+            return by(made, match["other"])
 
-    def shifted(match: Match, builder: Builder) -> Value | NoMatch:
-        made = _Folded(match.bindings["product"], builder, constant)
-        reason = made.refused([match["shift"]])
-        if reason or not made.is_of_channels(match["shift"]):
-            return NoMatch(reason or "the term is not one a channel, or one for all")
-        return made.shifted(match["shift"])
+        return replaced
 
     def joined(match: Match, builder: Builder) -> Value | NoMatch:
         x, number, scale = match["x"], match["number"], match["scale"]
@@ -74,12 +71,13 @@ def fold_scales(function: Function, operators: Operators) -> Function:
         assert isinstance(result, Value)
         return result
 
+    other, scaled, shifted = any_("other"), taken_up(_Folded.scaled), taken_up(_Folded.shifted)
     rules = (
         Rule("a normalisation goes into weights", op("batch_norm", product, *affine), normalised),
-        Rule("a factor goes into weights", op("mul", product, any_("scale")), scaled),
-        Rule("a first factor goes into weights", op("mul", any_("scale"), product), scaled),
-        Rule("a term goes into weights", op("add", product, any_("shift")), shifted),
-        Rule("a first term goes into weights", op("add", any_("shift"), product), shifted),
+        Rule("a factor goes into weights", op("mul", product, other), scaled),
+        Rule("a first factor goes into weights", op("mul", other, product), scaled),
+        Rule("a term goes into weights", op("add", product, other), shifted),
+        Rule("a first term goes into weights", op("add", other, product), shifted),
         Rule("a number goes into a factor", op("mul", numbered, any_("scale")), joined),
         Rule("a number goes into a first factor", op("mul", any_("scale"), numbered), joined),
     )

@@ -7,7 +7,7 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -72,6 +72,13 @@ class Options:
     contract: bool = True
     features: frozenset[str] = frozenset()
     flushes: bool = False
+
+    @staticmethod
+    def of(f: Function, features: Collection[str]) -> Options:
+        """As a program's notes say, for a processor with these features."""
+        notes = dict(f.notes)
+        fast, flushes = notes.get("numerics", "fast") == "fast", notes.get("flushes", False)
+        return Options(fast, frozenset(features), flushes)
 
 
 @dataclass

@@ -33,9 +33,7 @@ SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 TASKS: Final = 32  # pieces that a product is in, where it has so many panels and blocks,
 FEWEST: Final = 8  # or so many, if they were less than
 WORK: Final = 1 << 20  # products each: where rows begin is found out in every piece
-ROWS_READ: Final = (
-    64  # of so many, and more, it takes longer to multiply by weights than to read them
-)
+ROWS_READ: Final = 64  # fewer are multiplied by weights in less time than it takes to read these
 SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
 
 
