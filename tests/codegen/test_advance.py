@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.loop.parser import parse_function
 from tests.schedule.native import native
@@ -87,7 +87,7 @@ def test_two_loops() -> None:
 
 def test_divided_before_the_loop() -> None:
     """Both quotients of an iteration are divided where the inner loop begins."""
-    text, _ = kernel_text(parse_function(INNER), target("x86-64"))
+    text = kernel_source(parse_function(INNER), target("x86-64")).text
     start = text.index("phi i64", text.index("phi i64") + 1)  # the inner loop's
     assert divisions(text[:start]) >= 4
     assert divisions(text[start:]) <= 2  # by n, of the quotient
@@ -97,6 +97,6 @@ def test_constant_divisors_stay() -> None:
     """LLVM multiplies there."""
     source = INNER.replace("m: i64, ", "").replace('"m + 1"', "13")
     source = re.sub(r"\bm\b", "12", source)
-    text, _ = kernel_text(parse_function(source), target("x86-64"))
+    text = kernel_source(parse_function(source), target("x86-64")).text
     start = text.index("phi i64", text.index("phi i64") + 1)
     assert divisions(text[start:]) >= 2

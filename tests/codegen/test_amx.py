@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from pliant.base.dtypes import i64
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import target
 from pliant.codegen.micro_kernels import micro_kernels
@@ -63,7 +63,7 @@ def program(mk: TileKernel, kinds: Sequence[str]) -> Function:
 
 @pytest.mark.parametrize("kinds", [["serial"], ["parallel"], ["serial", "parallel", "serial"]])
 def test_whoever_calls_one_has_configured_the_tiles(kinds: list[str]) -> None:
-    text, _ = kernel_text(program(KERNELS[0], kinds), AMX)
+    text = kernel_source(program(KERNELS[0], kinds), AMX).text
     functions = [f.splitlines() for f in text.split("\ndefine ")[1:]]
     calling = [f for f in functions if any("@pl_mm_" in line for line in f)]
     assert len(calling) == len(set(kinds))

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.compile import optimise
 from pliant.codegen.llvm.target import machine, target
 from pliant.loop.parser import parse_function
@@ -53,7 +53,7 @@ def test_padded_rows(t: str, tail: str) -> None:
 def test_there_is_no_branch() -> None:
     """Unrolled, each would be one: neighbours had nothing in common any more."""
     p = vectors("f32", "0.0", "mask")
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert "select i1" in text and "@every_float_0_16" in text
     assert "then" not in text
 
@@ -117,7 +117,7 @@ def test_tiles_without_branches(columns: int) -> None:
 
 def test_one_choice_for_vectors_beside_one_another() -> None:
     here = target("x86-64-avx512")
-    text, _ = kernel_text(tiles(32).function, here)
+    text = kernel_source(tiles(32).function, here).text
     assert "br i1" in text and "then" not in text
     module = llvm.parse_assembly(text)
     optimise(module, machine(here))
@@ -129,7 +129,7 @@ def test_one_choice_for_vectors_beside_one_another() -> None:
 @pytest.mark.parametrize(("value", "branch"), [("t[b] * 2.0", False), ("erf(exp(t[b]))", True)])
 def test_what_is_dear_is_not_computed_in_vain(value: str, branch: bool) -> None:
     p = program(parse_function(ROWS.format(value=value))).split("i", 4, tail="mask")
-    text, _ = kernel_text(p.unroll("i_1").vectorize("j").function, target("x86-64-avx512"))
+    text = kernel_source(p.unroll("i_1").vectorize("j").function, target("x86-64-avx512")).text
     assert ("then" in text) is branch
 
 

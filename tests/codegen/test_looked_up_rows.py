@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.loop.parser import parse_function
 from pliant.schedule.primitives import program
@@ -41,7 +41,7 @@ def vectors(source: str, tail: str) -> Program:
 @pytest.mark.parametrize("tail", ["peel", "mask"])
 def test_rows(tail: str) -> None:
     p = vectors(READ, tail)
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert "masked.gather" not in text
     for n, m, k in SIZES:
         x = np.arange(n * k, dtype=np.float32).reshape(n, k)
@@ -55,7 +55,7 @@ def test_rows(tail: str) -> None:
 def test_columns(tail: str) -> None:
     """Each lane looks up its own."""
     p = vectors(ACROSS, tail)
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert "masked.gather" in text
     for n, m, k in [s for s in SIZES if s[2]]:
         x = np.arange(n * k, dtype=np.float32).reshape(n, k)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.loop.parser import parse_function
 from tests.schedule.native import native
@@ -56,7 +56,7 @@ def loads(text: str) -> int:
 
 
 def text_of(source: str) -> str:
-    return kernel_text(parse_function(source), target("x86-64-avx2"))[0]
+    return kernel_source(parse_function(source), target("x86-64-avx2")).text
 
 
 def test_computed_once() -> None:

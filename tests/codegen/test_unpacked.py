@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import target
 from pliant.codegen.llvm.unpacked import LANES, ORDER, PLACES, is_unpacked
@@ -52,7 +52,7 @@ def test_what_is_kept_so(options: dict[str, object], unpacked: bool) -> None:
 
 def test_one_shuffle_for_all_that_is_added() -> None:
     """In the loop pairs are unpacked, which any unit does; two sums change places after it."""
-    text, _ = kernel_text(parse_function(source()), PAIRS)
+    text = kernel_source(parse_function(source()), PAIRS).text
     code = assembly(text, PAIRS)
     assert len(re.findall(r"vpunpck[lh]wd", code)) >= 2
     assert len(re.findall(r"vperm\w+", code)) == 2

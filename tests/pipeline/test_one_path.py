@@ -20,7 +20,6 @@ SOURCE: Final = Path(pliant.__file__).parent
 CALLERS: Final[Mapping[str, set[str]]] = {
     "emit_kernel": {"codegen/build.py"},
     "emit_host": {"codegen/build.py"},
-    "kernel_text": {"codegen/build.py"},
     "kernel_source": {"codegen/build.py", "watch.py"},
     "build_kernel": {"codegen/build.py"},
     "schedule": {"codegen/build.py"},

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.base.dtypes import f32
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.ir.expr import Index
 from pliant.loop.printer import function_text
@@ -130,7 +130,7 @@ def test_other_steps_keep_the_rules_of_threads() -> None:
 
 def test_a_processor_has_no_threads_of_that_kind() -> None:
     with pytest.raises(InvalidModelError, match=r"loop s_i is bound to blockIdx\.x, and this targ"):
-        kernel_text(rows().bind("s_i", "blockIdx.x").function, target())
+        kernel_source(rows().bind("s_i", "blockIdx.x").function, target())
 
 
 @pytest.mark.sweep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.ir.expr import Guard, Index, loads_of
 from pliant.ir.node import walk
@@ -43,7 +43,7 @@ def test_what_is_only_stored() -> None:
     """It is asked for as what will be written."""
     p = vectors().prefetch("y_j_1", "y", 2 * k)
     same(vectors(), p)
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 2
     assert text.count("i32 1, i32 3, i32 1)") == 2
 
@@ -70,7 +70,7 @@ def test_code() -> None:
     """Each line of a vector is asked for once, also from a task, also beyond the end."""
     for p in (vectors(), vectors().parallel("y_i")):
         q = p.prefetch("y_j_1", "x", 3 * k)
-        text, _ = kernel_text(q.function, target("x86-64-avx512"))
+        text = kernel_source(q.function, target("x86-64-avx512")).text
         assert text.count("call void @llvm.prefetch") == 2
         for rows, columns in [(0, 16), (1, 31), (3, 32), (4, 160)]:
             x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
@@ -85,12 +85,12 @@ def test_level_of_the_caches() -> None:
         asks = f"i32 0, i32 {locality}, i32 1)"
         for p in (vectors().prefetch("y_j_1", "x", k, cache=cache), chosen(cache=cache)):
             assert parse_function(to_text(p.function)) == p.function
-            text, _ = kernel_text(p.function, target("x86-64-avx512"))
+            text = kernel_source(p.function, target("x86-64-avx512")).text
             assert text.count(asks) == text.count("call void @llvm.prefetch") == 2
         p = chain().compute_inline("a").compute_inline("b").split("y_j", 16)
-        text, _ = kernel_text(
+        text = kernel_source(
             p.prefetch("y_j_0", "x", k, cache=cache).function, target("x86-64-avx512")
-        )
+        ).text
         assert text.count(asks) == text.count("call void @llvm.prefetch") == 1
 
 
@@ -101,7 +101,7 @@ def test_code_of_other_loops() -> None:
         p = chain().compute_inline("a").compute_inline("b").split("y_j", size)
         q = p.prefetch("y_j_0", "x", 2 * k)
         for r in (q, q.vectorize("y_j_1"), q.parallel("y_i"), q.prefetch("y_j_1", "x", 1)):
-            text, _ = kernel_text(r.function, target("x86-64-avx512"))
+            text = kernel_source(r.function, target("x86-64-avx512")).text
             asked = lines + (dict(r.loop("y_j_1").notes).get("prefetch") is not None)
             assert text.count("call void @llvm.prefetch") == asked
             x = np.arange(6 * 33, dtype=np.float32).reshape(6, 33)
@@ -110,7 +110,7 @@ def test_code_of_other_loops() -> None:
             np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
     p = chain().compute_inline("a").compute_inline("b").prefetch("y_i", "x", k)
     same(chain(), p)
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 1
 
 
@@ -149,7 +149,7 @@ def test_rows_that_are_chosen() -> None:
         }
         assert not any(isinstance(x, Guard) for x in walk(load))
     assert len(asked) == 2
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 2
     for rows, columns, many in [(1, 1, 1), (3, 31, 7), (40, 64, 5), (7, 33, 0), (5, 16, 300)]:
         x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
@@ -168,7 +168,7 @@ def test_what_is_not_chosen_by_a_loop_around() -> None:
     with pytest.raises(SchedulingError, match="it has no y to read"):
         plain.prefetch("j_1", "y", 2, of="i")
     gone = plain.prefetch("j_1", "x", 2, of="i").split("i", 4)  # nobody knows what comes later
-    text, _ = kernel_text(gone.function, target("x86-64-avx512"))
+    text = kernel_source(gone.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 0
 
 
@@ -186,7 +186,7 @@ def take(x: f32["r", 32], at: i64["n"], y: f32["n", 16], r: i64, n: i64):
                 y[a, b] = y[a, b] + x[at[a], b]
 """
     p = program(parse_function(text)).vectorize("j").prefetch("j", "x", 2, of="i")
-    code, _ = kernel_text(p.function, target("x86-64-avx512"))
+    code = kernel_source(p.function, target("x86-64-avx512")).text
     assert code.count("call void @llvm.prefetch") == 0
     x, at = np.arange(96, dtype=np.float32).reshape(3, 32), np.array([2, 0, 1, 2])
     y = np.full((4, 16), np.nan, np.float32)
@@ -200,9 +200,9 @@ def test_shared() -> None:
     q = p.prefetch("y_j_0", "x", k + 3, share=2)
     same(p, q)
     assert parse_function(to_text(q.function)) == q.function
-    text, _ = kernel_text(q.function, target("x86-64-avx512"))
+    text = kernel_source(q.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 2
-    text, _ = kernel_text(p.prefetch("y_j_0", "x", k).function, target("x86-64-avx512"))
+    text = kernel_source(p.prefetch("y_j_0", "x", k).function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch") == 4
     for rows, columns in [(0, 16), (1, 63), (3, 64), (4, 330)]:
         x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)

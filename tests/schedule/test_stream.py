@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.loop.parser import parse_function
 from pliant.loop.stmt import LINE
@@ -78,10 +78,10 @@ def test_fence() -> None:
     """A task does not end before what it stored can be seen; other kernels have no fence."""
     p = vectors().parallel("y_i")
     t = target("x86-64-avx512")
-    text, _ = kernel_text(p.stream("y_j_1").function, t)
+    text = kernel_source(p.stream("y_j_1").function, t).text
     assert "!nontemporal !0" in text
     assert text.count("@llvm.x86.sse.sfence()\n  ret i32 0") == 1  # that of the task
-    plain, _ = kernel_text(p.function, t)
+    plain = kernel_source(p.function, t).text
     assert "nontemporal" not in plain and "sfence" not in plain
 
 
@@ -99,8 +99,8 @@ def twice(x: f32["n", 16], y: f32["n", 16], n: i64):
 def test_fence_of_a_failure() -> None:
     """Nor does one that fails: what it stored would come to what the memory is for by then."""
     p = program(parse_function(CHECKED)).stream("j")
-    text, sites = kernel_text(p.function, target("x86-64-avx512"))
-    assert len(sites) == 1
+    source = kernel_source(p.function, target("x86-64-avx512"))
+    assert len(source.sites) == 1
     for code in (0, 1):
-        assert text.count(f"@llvm.x86.sse.sfence()\n  ret i32 {code}") == 1
-    assert text.count("ret i32") == 2
+        assert source.text.count(f"@llvm.x86.sse.sfence()\n  ret i32 {code}") == 1
+    assert source.text.count("ret i32") == 2

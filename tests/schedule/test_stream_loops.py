@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.loop.parser import parse_function
 from pliant.schedule.primitives import program
@@ -30,7 +30,7 @@ def vectors(unrolled: int = 1) -> Program:
 
 @pytest.mark.parametrize("unrolled", [1, 4])
 def test_one_loop_for_each_way(unrolled: int) -> None:
-    text, _ = kernel_text(vectors(unrolled).function, target("x86-64-avx512"))
+    text = kernel_source(vectors(unrolled).function, target("x86-64-avx512")).text
     stores = [line for line in text.splitlines() if STORE in line]
     assert sum("nontemporal" in line for line in stores) == unrolled
     assert len(stores) == 2 * unrolled
@@ -67,7 +67,7 @@ def test_two_outputs(apart: int) -> None:
     """Where either does not go past the caches, neither does; vectors that are not whole vectors
     apart are asked each for itself."""
     p = program(parse_function(MIXED.replace("APART", str(apart)))).stream("j").stream("l")
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert text.count(STORE) == 2
     assert text.count("icmp eq i64") == 2
     for byte in (0, 4, 16):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Reduce
@@ -140,11 +140,11 @@ def test_pairs_of_products() -> None:
     module = nn.Sequential(depthwise(kernel_size=5, padding=2), nn.ReLU6())
     p = windowed_recipe(spec_of(module, dtype=torch.bfloat16), 16, 28, pairs=True)
     for machine, has in (("x86-64-avx512", False), ("x86-64-avx512-bf16", True)):
-        text, _ = kernel_text(p.function, target(machine))
+        text = kernel_source(p.function, target(machine)).text
         assert ("dpbf16ps.512" in text) == has
     assert "fmul" not in text  # not for a single row either
     strict = replace(spec_of(module, dtype=torch.bfloat16), numerics="strict")
-    text, _ = kernel_text(windowed_recipe(strict, 16, 28, pairs=True).function, target(machine))
+    text = kernel_source(windowed_recipe(strict, 16, 28, pairs=True).function, target(machine)).text
     assert "dpbf16ps" not in text
 
 
@@ -206,7 +206,7 @@ def test_code_for_images(filters: int) -> None:
     """Rows of a window ask for the image's next ones. No vector is of a register and a part of
     one, as LLVM would take it to pieces."""
     p = windowed_recipe(image_spec(filters), 16, 28)
-    text, _ = kernel_text(p.function, target("x86-64-avx512"))
+    text = kernel_source(p.function, target("x86-64-avx512")).text
     assert text.count("call void @llvm.prefetch")
     code = "".join(line for line in text.splitlines() if not line.startswith("@"))
     lanes = {int(n) for n in re.findall(r"<(\d+) x float>", code)}

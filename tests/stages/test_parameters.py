@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import pliant
-from pliant.codegen.build import kernel_text
+from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from tests.compiled.torch_run import Apply, traced
 from tests.stages.oracle import stages_of
@@ -17,7 +17,7 @@ def texts(model: nn.Module, args: tuple[Tensor, ...], name: str) -> list[str]:
     """Of the kernels that run in every call, as LLVM gets them."""
     t = target(name)
     stages = stages_of(*traced(model, args, None), t)
-    return [kernel_text(stages.kernels[symbol], t)[0] for symbol in stages.parts[-1].kernels]
+    return [kernel_source(stages.kernels[symbol], t).text for symbol in stages.parts[-1].kernels]
 
 
 @pytest.mark.parametrize("name", ["x86-64", "x86-64-avx2", "x86-64-avx512", "aarch64"])

@@ -105,12 +105,6 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     return kernel_schedule(spec, t).function.replace(name=symbol)
 
 
-def kernel_text(f: Function, t: Target) -> tuple[str, tuple[Site, ...]]:
-    """A kernel as LLVM IR for a target, and its checks."""
-    source = kernel_source(f, t)
-    return source.text, source.sites
-
-
 def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
     """A host function as LLVM IR, and its checks."""
     return emit_host(lower_blocks(f), Options())
