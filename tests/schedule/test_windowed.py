@@ -148,6 +148,24 @@ def test_pairs_of_products() -> None:
     assert "dpbf16ps" not in text
 
 
+@pytest.mark.parametrize(("wide", "columns"), [(14, 7), (30, 6), (20, 5), (13, 4)])
+def test_wide_tiles(wide: int, columns: int) -> None:
+    """Pairs of a large window's rows are summed for up to seven columns of an image whose width is
+    known, where none are left."""
+    conv = nn.Conv2d(32, 32, 5, padding=2, groups=32)
+    module = nn.Sequential(nn.Conv2d(8, 32, 1), conv, nn.Conv2d(32, 8, 1)).to(torch.bfloat16)
+    dynamic: Any = ({0: "n", 2: "h"},)
+    request = Request(module.eval(), (torch.ones(2, 8, 11, wide).bfloat16(),), None, dynamic)
+    lowered = lower_function(import_model(request, OPERATORS).function, OPERATORS, 32)
+    spec = next(x.spec for _, x in lowered.main.launches if x.spec.kind == "reduction")
+    for pairs, expected in ((True, columns), (False, 4)):
+        p = windowed_recipe(spec, 16, 28, pairs=pairs)
+        loops = [p.loop(x) for block in p.blocks for x in p.loops(block)]
+        assert max(x.extent.value for x in loops if x.kind == "unrolled") == max(expected, 5)
+        if pairs:  # what slides is 5 wide
+            assert any(x.extent == expected for x in loops if x.kind == "unrolled")
+
+
 @pytest.mark.parametrize("module", [
     nn.MaxPool2d(3, 1, 1),  # neighbours share nothing
     nn.AvgPool2d(3, 2, 1),

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Final
 
-from pliant.ir.expr import Expr, Index, Load, Select, index_names, loads_of
+from pliant.ir.bf16 import factors_in_bf16
+from pliant.ir.expr import Expr, Index, Load, Reduce, Select, index_names, loads_of
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.windows import is_small
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
 from pliant.sym.expr import Int, as_int
@@ -64,8 +66,9 @@ def small_sides(group: Group, plans: Mapping[str, Plan]) -> frozenset[int]:
 
 
 def _windows(group: Group) -> frozenset[int]:
-    """The sides of windows that slide along results; and how many channels images have along which
-    windows of weights do."""
+    """The sides of windows that slide along results; how many channels images have along which
+    windows of weights do; and how wide they are, where tiles of a large one had better leave no
+    rest of it."""
     found = set()
     for tensor in (m.tensor for m in group.members):
         if isinstance(tensor, Compute):
@@ -75,8 +78,17 @@ def _windows(group: Group) -> frozenset[int]:
             sides = [a.extent for a in tensor.reduce_axes if a.var in slide]
             if sides and len(list(loads_of(tensor.body))) > 1:
                 sides.append(group.space[group.order[-1]])
+                if _in_wide_tiles(tensor) and len(group.order) > 1:
+                    sides.append(group.space[group.order[-2]])
             found |= {x.value for x in sides if x.is_const}
     return frozenset(found)
+
+
+def _in_wide_tiles(tensor: Compute) -> bool:
+    """Whether sums of pairs of bf16 are made of a large window (`schedule.recipes.windowed`)."""
+    body = tensor.body
+    summed = isinstance(body, Reduce) and factors_in_bf16(body.body) is not None
+    return summed and not is_small(tensor)
 
 
 def _short(extents: tuple[Int, ...], ends: list[Int], limit: int) -> frozenset[int]:

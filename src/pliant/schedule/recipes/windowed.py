@@ -52,6 +52,7 @@ TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums
 WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
+MOST: Final = 7  # columns of a tile of a large window's pairs, whose sums wait for many, if no rest
 STEP: Final = 8  # elements along a window that are unrolled: more would share little more
 PAIR: Final = 2  # products of bf16 that an instruction adds up
 
@@ -169,7 +170,8 @@ def _scheduled(
             block //= 2
         registers = max(block // lanes, 1)
     usual = min(SHARED, sums // WIDE) if filters_of(tensor) else TILE
-    p = p.split(tiled, _width(columns, usual, usual * WIDE // (registers * height)))
+    most = MOST if pairs and not small else usual * WIDE // (registers * height)
+    p = p.split(tiled, _width(columns, usual, most))
     tiles, row = p.made
     whole = p.facts.simplify(columns // p.loop(row).extent)
     rest = extent.value % block if extent.is_const else lanes
