@@ -107,6 +107,25 @@ def test_sums_of_rows_are_no_windows(chosen: dict[str, tuple[int, ...]]) -> None
     assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen
 
 
+@pytest.mark.parametrize("apart", [1, 2])
+def test_tokens_that_are_pooled(chosen: dict[str, tuple[int, ...]], apart: int) -> None:
+    """A maximum over groups of tokens slides along these: channels stay side by side for it, and
+    for all layers that follow."""
+    b = Builder("main", OPERATORS)
+    b.dim("t", Dim(min=1, likely=(49,)))
+    b.dim("n", Dim(min=1, likely=(1,)))
+    x = b.param("x", f32, (var("n"), 4 * var("t"), 24))
+    rows = b.call("linear", x, b.param("w", f32, (64, 24)), None)
+    groups = (4, var("t")) if apart == 1 else (var("t"), 4)
+    split = b.call("reshape", rows, shape=(var("n"), *groups, 64))
+    pooled = b.call("max", split, axes=(apart,), keepdims=False)
+    more = b.call("add", pooled, b.call("linear", pooled, b.param("v", f32, (64, 64)), None))
+    graph, weights = b.finish([b.call("softmax", more, axis=2)])
+    stages_of(graph, weights, T, programs=False)
+    assert len(chosen) > 4
+    assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen
+
+
 @pytest.mark.parametrize("turned_first", [False, True])
 def test_a_gradient_lies_in_rows(chosen: dict[str, tuple[int, ...]], turned_first: bool) -> None:
     """Two products of as much read it: along its rows, and along its columns."""

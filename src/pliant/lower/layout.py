@@ -393,17 +393,18 @@ def _windowed(tensor: Compute) -> bool:
 
 
 def _rows_stay(tensor: Compute) -> bool:
-    """Whether a window's channels, the second dimension, would leave most of a vector empty, and
-    the last one, along which it does not slide, would not."""
+    """Whether a window does not slide along the last dimension, which fills vectors, but does along
+    the second, of tokens then, or that one's channels would leave most of a vector empty."""
     channels, last = tensor.axes[1], tensor.axes[-1]
     reduced = {a.var for a in tensor.reduce_axes}
     indices = [
         index_names(i) for n in own_nodes(tensor.body) if isinstance(n, Load) for i in n.indices
     ]
-    if any(last.var in names and names & reduced for names in indices):
+    slid = {name for names in indices if names & reduced for name in names}
+    if last.var in slid or (last.extent.is_const and last.extent.value < VECTOR):
         return False
     few = channels.extent.is_const and channels.extent.value < VECTOR
-    return few and not (last.extent.is_const and last.extent.value < VECTOR)
+    return few or channels.var in slid
 
 
 def _with_last(tensor: Compute, names: tuple[str, ...]) -> Order:
