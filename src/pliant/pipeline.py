@@ -63,6 +63,7 @@ from pliant.opt.check_program import check_program
 from pliant.opt.fold_scales import fold_scales
 from pliant.opt.plain_numbers import plain_numbers
 from pliant.opt.plain_powers import plain_powers
+from pliant.opt.plain_tables import plain_tables
 from pliant.opt.reassociate import reassociate
 from pliant.opt.reduce_precision import reduce_precision
 from pliant.opt.use_programs import Choice, use_programs
@@ -177,6 +178,7 @@ def compile(
                 check_programs or settings().check,
             )  # fmt: skip
         function = plain_numbers(imported.function, imported.weights)
+        function = plain_tables(function, imported.weights)
         if numerics == "fast":
             function = reassociate(fold_scales(function, operators), operators)
         imported = replace(imported, function=function)
