@@ -126,6 +126,22 @@ def test_tokens_that_are_pooled(chosen: dict[str, tuple[int, ...]], apart: int) 
     assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen
 
 
+def test_heads_that_are_scaled(chosen: dict[str, tuple[int, ...]]) -> None:
+    """The length of each head's rows is no window over an image of heads: rows stay rows."""
+    b = Builder("main", OPERATORS)
+    b.dim("t", Dim(min=1, likely=(49,)))
+    b.dim("n", Dim(min=1, likely=(16,)))
+    x = b.param("x", f32, (var("n"), var("t"), 24))
+    rows = b.call("linear", x, b.param("w", f32, (96, 24)), None)
+    split = b.call("reshape", rows, shape=(var("n"), var("t"), 3, 32))
+    heads = b.call("transpose", split, perm=(0, 2, 1, 3))
+    scaled = b.call("div", heads, b.call("norm", heads, p=2, axes=(3,), keepdims=True))
+    scores = b.call("matmul", scaled, b.call("transpose", scaled, perm=(0, 1, 3, 2)))
+    graph, weights = b.finish([b.call("softmax", scores, axis=3)])
+    stages_of(graph, weights, T, programs=False)
+    assert chosen["div"] == (0, 1, 2, 3)
+
+
 @pytest.mark.parametrize("turned_first", [False, True])
 def test_a_gradient_lies_in_rows(chosen: dict[str, tuple[int, ...]], turned_first: bool) -> None:
     """Two products of as much read it: along its rows, and along its columns."""

@@ -395,7 +395,8 @@ def _windowed(tensor: Compute) -> bool:
 def _rows_stay(tensor: Compute) -> bool:
     """Whether a window does not slide along the last dimension, which fills vectors, but does along
     the second, of tokens then, or that one's channels would leave most of a vector empty."""
-    channels, last = tensor.axes[1], tensor.axes[-1]
+    channels = tensor.axes[1]
+    last = next((a for a in reversed(tensor.axes) if a.extent != 1), tensor.axes[-1])
     reduced = {a.var for a in tensor.reduce_axes}
     indices = [
         index_names(i) for n in own_nodes(tensor.body) if isinstance(n, Load) for i in n.indices
