@@ -13,9 +13,14 @@ from pliant.codegen.llvm.target import target
 from pliant.codegen.micro_kernels import micro_kernel
 from pliant.graph.builder import Builder
 from pliant.graph.function import Dim
+from pliant.ir.expr import Axis, Binary, Reduce
+from pliant.ir.mapping import row_major
+from pliant.ir.tensor import Compute, Input
 from pliant.lower import function
+from pliant.lower.contraction import placed_contraction
 from pliant.ops.table import OPERATORS
-from pliant.sym.expr import var
+from pliant.sym.expr import as_int, var
+from pliant.sym.facts import Facts
 from tests.models.efficientvit import LiteMLA
 from tests.stages.oracle import Stages, stages_of
 
@@ -53,6 +58,22 @@ def test_linear_attention() -> None:
     panels = -(-17 // micro_kernel(T).columns)
     assert f"matmul_1.packed[1, 16, {panels}, 16, " in f.explain()
     torch.testing.assert_close(f(x), model(x), rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_of_one_decides_nothing() -> None:
+    """Of queries and keys, of which one has lost a batch of one, keys are packed: scores lie by
+    them."""
+    q = Input("q", f32, (as_int(49), as_int(64)))
+    k = Input("k", f32, (as_int(1), as_int(49), as_int(4), as_int(16)))
+    b, h, i, j, r = map(var, ("_b", "_h", "_i", "_j", "_r"))
+    product = Binary("mul", q[i, 16 * h + r], k[b, j, h, r])
+    extents = {"_b": 1, "_h": 4, "_i": 49, "_j": 49}
+    axes = tuple([Axis(name, as_int(n)) for name, n in extents.items()])
+    scores = Compute("t", axes, Reduce("sum", (Axis("_r", as_int(16)),), product))
+    order, none = (0, 1, 2, 3), frozenset[str]()
+    c, _ = placed_contraction(scores, none, order, row_major, Facts(), 32)
+    assert (c.a.source, c.b.source) == (q, k)
+    assert (c.m, c.n) == (("_i",), ("_j",))
 
 
 class Tokens(torch.nn.Module):

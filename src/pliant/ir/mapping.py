@@ -436,7 +436,8 @@ class _Matcher:
             if o.moves or len(operands) == 1:
                 continue
             others = frozenset[str]().union(*(u for j, u in enumerate(uses) if j != k))
-            own = [a.var for a in self.workload.outer if a.var in uses[k] - others]
+            alone = uses[k] - others
+            own = [a.var for a in self.workload.outer if a.var in alone and a.extent != 1]
             if any(constant) and not constant[k] and max(care) < 2:
                 repeated += 1
             awkward, spread = awkward + care[k], spread + len(own)
