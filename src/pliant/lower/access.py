@@ -82,11 +82,17 @@ def reads_many(tensor: Compute) -> bool:
 
 def slides(tensor: Compute) -> bool:
     """Whether an index mixes an output axis with a reduction axis: a sliding window."""
+    return bool(slid_axes(tensor))
+
+
+def slid_axes(tensor: Compute) -> frozenset[str]:
+    """The axes that an index mixes, of the output with others that are reduced."""
     outer = {a.var for a in tensor.axes}
     inner = {a.var for a in tensor.reduce_axes}
     loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load))
     indices = (i.int_.names for n in loads for i in n.indices if isinstance(i, Index))
-    return any(names & outer and names & inner for names in indices)
+    mixed = (names for names in indices if names & outer and names & inner)
+    return frozenset[str]().union(*mixed) & (outer | inner)
 
 
 def cost_of(x: Expr) -> int:

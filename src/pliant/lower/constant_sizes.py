@@ -17,9 +17,10 @@ from math import prod
 from typing import Final
 
 from pliant.ir.bf16 import factors_in_bf16
-from pliant.ir.expr import Expr, Index, Load, Reduce, Select, index_names, loads_of
+from pliant.ir.expr import Expr, Index, Load, Reduce, Select, loads_of
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.ir.windows import is_small
+from pliant.lower.access import slid_axes
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
 from pliant.sym.expr import Int, as_int
@@ -72,10 +73,8 @@ def _windows(group: Group) -> frozenset[int]:
     found = set()
     for tensor in (m.tensor for m in group.members):
         if isinstance(tensor, Compute):
-            outer = {a.var for a in tensor.axes}
-            indices = [index_names(i) for x in loads_of(tensor.body) for i in x.indices]
-            slide = {name for names in indices if names & outer for name in names}
-            sides = [a.extent for a in tensor.reduce_axes if a.var in slide]
+            slid = slid_axes(tensor)
+            sides = [a.extent for a in tensor.reduce_axes if a.var in slid]
             if sides and len(list(loads_of(tensor.body))) > 1:
                 sides.append(group.space[group.order[-1]])
                 if _in_wide_tiles(tensor) and len(group.order) > 1:

@@ -20,7 +20,7 @@ from pliant.ir.mapping import likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
-from pliant.lower.access import classify, is_identity, reads_many, slides
+from pliant.lower.access import classify, is_identity, reads_many, slid_axes, slides
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
@@ -397,11 +397,7 @@ def _rows_stay(tensor: Compute) -> bool:
     the second, of tokens then, or that one's channels would leave most of a vector empty."""
     channels = tensor.axes[1]
     last = next((a for a in reversed(tensor.axes) if a.extent != 1), tensor.axes[-1])
-    reduced = {a.var for a in tensor.reduce_axes}
-    indices = [
-        index_names(i) for n in own_nodes(tensor.body) if isinstance(n, Load) for i in n.indices
-    ]
-    slid = {name for names in indices if names & reduced for name in names}
+    slid = slid_axes(tensor)
     if last.var in slid or (last.extent.is_const and last.extent.value < VECTOR):
         return False
     few = channels.extent.is_const and channels.extent.value < VECTOR

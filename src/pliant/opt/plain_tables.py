@@ -51,22 +51,23 @@ class _Clipped:
         self.steps, self.start, self.low, self.high = steps, start, low, high
 
     def __call__(self, at: Places) -> Expr:
-        total = sum((x * s for x, s in zip(at, self.steps, strict=True)), start=as_int(self.start))
-        return Index(minimum(maximum(total, self.low), self.high))
+        return Index(minimum(maximum(self.total(at), self.low), self.high))
+
+    def total(self, at: Places) -> Int:
+        """The sum itself."""
+        return sum((x * s for x, s in zip(at, self.steps, strict=True)), start=as_int(self.start))
 
 
 class _Before:
-    """The last place is before steps times the others + start; `hidden`: it is not."""
+    """The last place is before where the row of the others `ends`; `hidden`: it is not."""
 
-    def __init__(self, steps: tuple[int, ...], start: int, hidden: bool) -> None:
-        self.steps, self.start, self.hidden = steps, start, hidden
+    def __init__(self, ends: _Clipped, hidden: bool) -> None:
+        self.ends, self.hidden = ends, hidden
 
     def __call__(self, at: Places) -> Expr:
-        *rows, column = at
-        total = sum((x * s for x, s in zip(rows, self.steps, strict=True)), as_int(self.start))
-        if self.hidden:
-            return Binary("le", Index(total), Index(column))
-        return Binary("lt", Index(column), Index(total))
+        *rows, last = at
+        end, column = Index(self.ends.total(tuple(rows))), Index(last)
+        return Binary("le", end, column) if self.hidden else Binary("lt", column, end)
 
 
 class _Same:
@@ -119,10 +120,8 @@ def _before(table: np.ndarray) -> _Before | _Same | None:
         if not np.array_equal(np.arange(columns) < ends[..., None], table ^ hidden):
             continue
         found = _clipped(np.asarray(ends, np.int64))
-        if found is not None and (found.low, found.high) != (0, columns):
-            found = found if _is_whole(found, ends.shape, columns) else None
-        if found is not None:
-            return _Before(found.steps, found.start, hidden)
+        if found is not None and _is_whole(found, ends.shape, columns):
+            return _Before(found, hidden)
     return None
 
 

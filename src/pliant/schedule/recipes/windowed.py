@@ -52,7 +52,7 @@ TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums
 WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
-MOST: Final = 7  # columns of a tile of a large window's pairs, whose sums wait for many, if no rest
+MOST: Final = 7  # columns of a tile, if none are left, whose sums are of pairs of a large window
 STEP: Final = 8  # elements along a window that are unrolled: more would share little more
 PAIR: Final = 2  # products of bf16 that an instruction adds up
 
