@@ -321,6 +321,19 @@ def test_an_example_can_be_used_again_after_an_error() -> None:
     assert_same(pliant.compile(module, (x,))(x), module(x))
 
 
+@pytest.mark.parametrize("sizes", [None, ({0: "n"}, {0: "n"}), ({0: "n"}, {0: "m"})])
+def test_one_tensor_may_be_the_example_of_two_arguments(sizes: Any) -> None:
+    class Apart(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (2 * x).sum() + y
+
+    x = floats(5)
+    f = pliant.compile(Apart(), (x, x), dynamic_shapes=sizes)
+    n, m = (5, 5) if sizes is None else (7, 7 if sizes[0] == sizes[1] else 4)
+    others = floats(n), floats(m)
+    torch.testing.assert_close(f(*others), Apart()(*others))
+
+
 def test_data_dependent_sizes_are_an_error() -> None:
     with pytest.raises(UnsupportedError, match="depends on"):
         imported(Apply(lambda x: x[x > 0]), (floats(4),))

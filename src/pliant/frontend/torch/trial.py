@@ -106,14 +106,14 @@ def _transforms_ended() -> Iterator[None]:
 
 
 def _unmarked(arguments: Any) -> Any:
-    """The examples as tensors of their own, over the same memory: torch marks dims on those that it
-    gets, and does not take that back where it fails."""
-    known: dict[int, torch.Tensor] = {}
+    """Each example a tensor of its own, over the same memory: torch marks dims on those that it
+    gets, and does not take that back where it fails; and one tensor given for two arguments,
+    attention(x, x, x), would be one input of the trace, whatever the others are called with."""
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
             return x
-        return known.setdefault(id(x), x.detach())
+        return x.detach()
 
     return pytree.tree_map(own, arguments)
 
