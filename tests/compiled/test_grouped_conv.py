@@ -97,6 +97,22 @@ def test_narrow_groups_stay_in_f32() -> None:
     assert_same(f(x), fn(x), tolerance=1e-5)
 
 
+def test_narrow_groups_read_bf16() -> None:
+    """An image that a product made in bf16 is converted as it is read, a vector at a time."""
+    first, weight, last = tensor(64, 16, 1, 1), tensor(64, 4, 3, 3), tensor(16, 64, 1, 1)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(F.conv2d(F.conv2d(x, first), weight, padding=1, groups=16).relu(), last)
+
+    x = tensor(1, 16, 9, 10)
+    f = pliant.compile(Apply(fn), (x,), dynamic_shapes=({2: "h"},), precision="bf16")
+    (kernel,) = [line for line in f.explain().splitlines() if "[windowed]" in line]
+    assert "conv relu cast" in kernel
+    for h in (9, 1, 4):
+        x = tensor(1, 16, h, 10)
+        assert_same(f(x), fn(x), tolerance=2e-2)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize(("channels", "outputs", "groups"), [
     (32, 32, 8), (48, 24, 6), (6, 20, 2), (32, 16, 16), (9, 9, 3),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from pliant.ir.expr import Const, Expr, Load, Select
+from pliant.ir.expr import Cast, Const, Expr, Load, Select
 from pliant.ir.tensor import Compute
 from pliant.sym.expr import Int, as_int
 
@@ -22,10 +22,14 @@ def area(tensor: Compute) -> Int:
 
 
 def loaded(image: Expr) -> Load | None:
-    """What an element of a window is, also where it is a number beside the image."""
+    """What an element of a window is, also where it is a number beside the image, or converted."""
     match image:
-        case (Load() as read) | Select(_, Load() as read, Const()):
-            return read
+        case Cast(_, a):
+            return loaded(a)
+        case Load():
+            return image
+        case Select(_, a, Const()):
+            return None if isinstance(a, Select) else loaded(a)
     return None
 
 
