@@ -116,10 +116,12 @@ def tile_height(p: Program, total: Int, most: IntLike, unit: int = 1) -> tuple[P
 @dataclass(frozen=True)
 class Rows:
     """How a block finds the rows of an operand: `position` and `along` are the loops over parts of
-    a row, and over the elements of a part; `missing`: some rows are not there."""
+    a row, and over the elements of a part, `table` is the block that fills the table; `missing`:
+    some rows are not there."""
 
     position: LoopRef
     along: LoopRef
+    table: BlockRef
     missing: bool
     copies: tuple[BlockRef, ...] = ()
 
@@ -156,7 +158,7 @@ def rows_by_table(
         p = p.add_unit_loop(along)
         position = LoopRef(p.made[0])
     p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
-    return p, Rows(position, along, len(p.made) > 2, copies)
+    return p, Rows(position, along, BlockRef(p.made[0]), len(p.made) > 2, copies)
 
 
 def rows_apart(p: Program, rows: str, inner: int) -> Program:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pliant.codegen.llvm.advance import Loop, Quotient, advance, quotient_of
 from pliant.codegen.llvm.types import vector_type
 from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
-from pliant.sym.expr import Int
+from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
@@ -92,10 +92,13 @@ def _atom(e: Emitter, atom: Atom, lanes: int) -> str:
 
 def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
     """Floor quotient and remainder; the divisor is >= 1."""
+    nonneg = e.facts.nonneg(num)
+    if nonneg and den.is_const and e.facts.lt(num, den):  # a digit of the loops around
+        return _emit(e, as_int(0), lanes), _emit(e, num, lanes)
     if lanes == 1 and (found := quotient_of(e, num, den)) is not None:
         loop, x = found
         if x not in loop.found:
-            loop.found[x] = _advancing(e, loop, x, nonneg=e.facts.nonneg(num))
+            loop.found[x] = _advancing(e, loop, x, nonneg=nonneg)
         return loop.found[x]
     if lanes > 1 and (rest := _after_first_lane(e, num, den)) is not None:
         return _divide_lanes(e, rest, den, lanes)
@@ -104,7 +107,7 @@ def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
         d = _emit(e, den, lanes)
     else:
         d = _divisor(e, den) if lanes == 1 else e.splat(_divisor(e, den), "i64")
-    return _floor(e, n, d, lanes, nonneg=e.facts.nonneg(num))
+    return _floor(e, n, d, lanes, nonneg=nonneg)
 
 
 def _divisor(e: Emitter, den: Int) -> str:

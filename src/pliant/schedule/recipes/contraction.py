@@ -35,6 +35,7 @@ FEWEST: Final = 8  # or so many, if they were less than
 WORK: Final = 1 << 20  # products each: where rows begin is found out in every piece
 ROWS_READ: Final = 64  # fewer are multiplied by weights in less time than it takes to read these
 SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
+UNROLLED: Final = 8  # positions beside one another of which rows are found out at once, at most
 
 
 def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
@@ -105,6 +106,11 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
     parts = [a.extent for x in plan.positions for a in tensor.reduce_axes if a.var == x]
+    if len(parts) > 1 and not plan.gather:  # the table by rows, columns … of a window
+        p = _apart(p, p.loops(found.table)[-1], parts)
+        last = p.loops(found.table)[-1]
+        if p.loop(last).extent.is_const and p.loop(last).extent.value <= UNROLLED:
+            p = p.unroll(last)
     for name in found.copies:
         p = _apart(p, p.loops(name)[-2], parts)
         p = p.split(p.loops(name)[-1], mm.lanes)
