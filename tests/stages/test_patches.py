@@ -130,6 +130,22 @@ def test_several_of_one_image(precision: str | None) -> None:
     assert error <= (1e-2 if precision else 2e-6)
 
 
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_of_an_image_in_twice_its_size(precision: str | None) -> None:
+    """Patches are made of fewer elements of it than of others, and still in the kernel."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 1), nn.Upsample(scale_factor=2.0), nn.Conv2d(64, 64, 3, padding=1)
+    ).eval()
+    x = torch.randn(1, 3, 20, 24)
+    f = pliant.compile(model, (x,), dynamic_shapes=({2: "h", 3: "w"},), precision=precision)
+    assert ("[patches, " in f.explain()) is (steps_for(precision, T.features) is not None)
+    for h, w in ((20, 24), (1, 1), (7, 31)):
+        x = torch.randn(1, 3, h, w)
+        error = torch.linalg.vector_norm(f(x) - model(x)) / torch.linalg.vector_norm(model(x))
+        assert error <= (1e-2 if precision else 2e-6)
+
+
 def test_why_not() -> None:
     model = nn.Sequential(nn.Conv2d(3, 128, 1), nn.Conv2d(128, 128, 3), nn.Conv2d(128, 3, 1))
     f = pliant.compile(model.eval(), (torch.rand(1, 3, 26, 26),))

@@ -73,11 +73,11 @@ def bare_name(index: object) -> str | None:
     return None
 
 
-def reads_many(tensor: Compute) -> bool:
+def reads_many(tensor: Compute, least: int = MANY) -> bool:
     """Whether an element is made of many of one source: it costs less to copy that than to gather
     them."""
     loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
-    return max(loads.values(), default=0) >= MANY
+    return max(loads.values(), default=0) >= least
 
 
 def slides(tensor: Compute) -> bool:

@@ -27,6 +27,7 @@ from pliant.sym.atoms import DivAtom
 from pliant.sym.expr import as_int
 
 ROOM: Final = 3 << 18  # bytes of filters: three quarters of a second-level cache
+SEVERAL: Final = 4  # elements that one of a patch is made of, at least
 LONG: Final = 10  # patches of a row for which others are read
 
 
@@ -75,7 +76,7 @@ def _maps_before(
         assert isinstance(tensor, Compute)
         found.insert(0, name)
         loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-        if reads_many(tensor):
+        if reads_many(tensor, SEVERAL):
             return tuple(found)
         if len(loads) != 1 or not is_identity(loads[0], tensor):
             return ()
