@@ -209,6 +209,87 @@ def test_rows_that_lie_across_lines(case: str) -> None:
         torch.testing.assert_close(f(a, b), a.mT @ b, rtol=1e-4, atol=1e-4)
 
 
+def test_channels_of_an_image_lie_across_lines() -> None:
+    """Pixels are rows of a product: they are turned before it, however few it makes of them."""
+    model = torch.nn.Conv2d(40, 24, 1).eval()
+    x = torch.randn(1, 40, 9, 16)
+    f = pliant.compile(model, (x,), dynamic_shapes=({2: "h", 3: "w"},))
+    assert "[contraction, rows read in place]" in f.explain()
+    for h, w in ((9, 16), (1, 1), (2, 3), (17, 31)):
+        x = torch.randn(1, 40, h, w)
+        torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Points(torch.nn.Module):
+    """The greatest of what is made of each point."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Conv1d(3, 32, 1), torch.nn.Conv1d(32, 80, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).relu()).relu().amax(2)
+
+
+def test_a_reduction_takes_a_product_as_it_comes(chosen: dict[str, tuple[int, ...]]) -> None:
+    """A maximum over points may run along channels: none of them is turned."""
+    torch.manual_seed(0)
+    model, x = Points().eval(), torch.randn(2, 3, 50)
+    f = pliant.compile(model, (x,), dynamic_shapes=({0: "b", 2: "n"},))
+    assert chosen["relu_1"] == chosen["relu"] == (0, 2, 1), chosen
+    for b, n in ((2, 50), (1, 1), (0, 7), (3, 97)):
+        x = torch.randn(b, 3, n)
+        torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class WeightsFirst(torch.nn.Module):
+    """Mixes tokens: y[b] = w x[b]."""
+
+    def __init__(self, outputs: int, tokens: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(outputs, tokens))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight @ x
+
+
+MIXED = {  # outputs, tokens, and whether tokens are what is packed
+    "as many": (40, 40, True),
+    "more": (96, 17, True),
+    "very few": (3, 300, False),
+}
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("case", MIXED)
+def test_weights_may_be_rows(case: str, precision: str | None) -> None:
+    """Of a result whose rows lie along the other factor, which is packed in every call, unless it
+    is much larger than the result."""
+    torch.manual_seed(0)
+    outputs, tokens, packs = MIXED[case]
+    model, x = WeightsFirst(outputs, tokens), torch.randn(2, tokens, 50)
+    f = pliant.compile(model, (x,), dynamic_shapes=({0: "b", 2: "n"},), precision=precision)
+    assert ("[map] pack" in f.explain()) is packs, f.explain()
+    for b, n in ((2, 50), (1, 1), (0, 3), (3, 97)):
+        x = torch.randn(b, tokens, n)
+        want = model(x)
+        error = torch.linalg.vector_norm(f(x) - want)
+        assert error <= (1e-2 if precision else 1e-5) * torch.linalg.vector_norm(want)
+
+
+@pytest.mark.parametrize(("channels", "outputs", "turned"), [(16, 64, False), (64, 16, True)])
+def test_images_that_come_and_go_in_rows(channels: int, outputs: int, turned: bool) -> None:
+    """A window of one pixel leaves them so where results are many: their channels are not last."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(channels, outputs, 1), torch.nn.ReLU()).eval()
+    x = torch.randn(2, channels, 12, 20)
+    f = pliant.compile(model, (x,), dynamic_shapes=({0: "b", 2: "h", 3: "w"},))
+    assert ("its dimensions lie in another order" in f.explain()) is turned, f.explain()
+    for b, h, w in ((2, 12, 20), (1, 1, 1), (2, 3, 3), (3, 7, 31)):
+        x = torch.randn(b, channels, h, w)
+        torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
 class Scaled(torch.nn.Module):
     """Images, and what a batch norm's way back makes of them."""
 

@@ -37,7 +37,7 @@ class Pointwise(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(c, o, 1) for c, o in ((96, 32), (32, 128), (48, 64)))
+        self.convs = nn.ModuleList(nn.Conv2d(c, o, 1) for c, o in ((96, 32), (64, 96), (48, 64)))
 
     def forward(self, *images: Tensor) -> list[Tensor]:
         return [conv(x).relu() for conv, x in zip(self.convs, images, strict=True)]
@@ -46,7 +46,7 @@ class Pointwise(nn.Module):
 def test_small_images() -> None:
     """Products of the places of a small image are run by the kernel of large ones."""
     model = Pointwise().eval()
-    shapes = (2, 96, 7, 7), (2, 32, 14, 14), (2, 48, 28, 28)
+    shapes = (2, 96, 7, 7), (2, 64, 14, 14), (2, 48, 28, 28)
     images = tuple(torch.randn(s) for s in shapes)
     found = stages_of(*traced(model, images, None), target()).parts[-1].kernels
     assert sum(spec.kind == "contraction" for spec in found.values()) == 1

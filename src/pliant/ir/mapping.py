@@ -35,6 +35,8 @@ Strides = Callable[[Any], Sequence[Int]]
 COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor".split())
 USUAL: Final = 64  # of a size of which nothing is known
 SIDE: Final = 224  # of an image's height or width
+TURNED: Final = {8: 8, 4: 8, 2: 64, 1: 64}
+"""Of so many bytes, elements copied row by row in the time in which one is stored across rows."""
 
 
 class Rank(NamedTuple):
@@ -124,13 +126,15 @@ def match_iterators(
     strides: Strides | None = None,
     facts: Facts | None = None,
     constants: Set[str] = frozenset(),
+    lies: bool = False,
 ) -> Found:
     """All mappings of the workload's iterators to the intrinsic's.
 
     `strides` tells how the workload's operands lie in memory (by default row-major), `facts` what
-    is known of sizes, `constants` which operands never change, by name.
+    is known of sizes, `constants` which operands never change, by name; `lies` says that the order
+    of the output's dimensions is decided.
     """
-    matcher = _Matcher(workload, intrinsic, strides or row_major, facts or Facts(), constants)
+    matcher = _Matcher(workload, intrinsic, strides or row_major, facts or Facts(), constants, lies)
     maps = [m for operands in matcher.bindings() for m in matcher.mappings(operands)]
     maps.sort(key=lambda m: m.rank)
     return Found(tuple(maps), tuple(dict.fromkeys(matcher.reasons)))
@@ -204,8 +208,9 @@ class _Matcher:
         strides: Strides,
         facts: Facts,
         constants: Set[str],
+        lies: bool,
     ) -> None:
-        self.workload, self.intrinsic = workload, intrinsic
+        self.workload, self.intrinsic, self.lies = workload, intrinsic, lies
         self.strides, self.constants = strides, constants
         self.facts, self.several = facts.copy(), facts.copy()
         for name, axis in workload.extents.items():
@@ -415,8 +420,12 @@ class _Matcher:
         inside = {v for group in groups.values() for v in group}
         outside = tuple(v for v in self.ordered() if v not in inside)
         runs, scattered = self.memory(operands, groups)
+        repeated, awkward, spread, across = copies
         rank = Rank(
-            *copies,
+            repeated + self.apart(operands, groups),
+            awkward,
+            spread,
+            across,
             self.empty(groups),
             scattered,
             len([v for v in outside if any(v in f for f in fitting.values())]),
@@ -439,10 +448,29 @@ class _Matcher:
             alone = uses[k] - others
             own = [a.var for a in self.workload.outer if a.var in alone and a.extent != 1]
             if any(constant) and not constant[k] and max(care) < 2:
-                repeated += 1
+                if last <= set(own) and self.turns(o, uses[k]):
+                    own = own[-1:]  # the others are gone through outside
+                else:
+                    repeated += 1
             awkward, spread = awkward + care[k], spread + len(own)
             across += not last <= set(own)
         return repeated, awkward, spread, across
+
+    def apart(self, operands: Sequence[Operand], groups: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether an operand is copied in every call beside a constant though the output does not
+        lie along it."""
+        constant = {o.moves: o.load.source.name in self.constants for o in operands}
+        group = groups[self.intrinsic.order[-1]]
+        turned = self.lies and constant.get(True, False) and not constant.get(False, True)
+        return turned and group != tuple(self.workload.order[-len(group) :])
+
+    def turns(self, operand: Operand, copied: Iterable[str]) -> bool:
+        """Whether to store the output across its rows, as it lies, would cost more than to copy in
+        every call an operand with these iterators."""
+        if not self.lies:
+            return False
+        here = self.likely([v for v in copied if v in self.workload.extents])
+        return here <= TURNED[operand.load.dtype.bytes] * self.likely(self.workload.order)
 
     def memory(
         self, operands: Sequence[Operand], groups: Mapping[str, tuple[str, ...]]

@@ -163,7 +163,9 @@ def _best(
     if form.term.dtype is not kind.sums:
         return None
     product = tile_product(columns, kind.a, kind.b, kind.sums)
-    found = match_iterators(form, product, strides=strides, facts=facts, constants=constants).maps
+    found = match_iterators(
+        form, product, strides=strides, facts=facts, constants=constants, lies=order is not None
+    ).maps
     return next((m for m in found if all(o.zero is None for o in m.operands)), None)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from pliant.ir.expr import Expr, Index, Load, index_names, substitute
+from pliant.ir.expr import Cast, Expr, Index, Load, index_names, substitute
 from pliant.ir.few_channels import filters_of
 from pliant.ir.mapping import likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
@@ -34,6 +34,8 @@ MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are
 VECTOR: Final = 16  # elements
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
+COPIED: Final = {8: 0.5, 4: 0.5, 2: 2.0, 1: 2.0}
+"""Of a factor in so many bytes, how many elements are copied in the time in which one is turned."""
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
 
@@ -51,13 +53,14 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
         wanted = stage.note("layout")
-        if wanted is None and not runs_in_rows(name, s, readers, orders):
+        if wanted is None and not runs_in_rows(name, s, readers, orders, constants):
             along = sampled.get(name)
             wanted = _with_last(tensor, (along,)) if along else own_wish(tensor, orders, constants)
             wanted = _images_given(name, s, readers, given) if wanted is None else wanted
         if wanted is not None:
             orders[name] = wanted
     loads: dict[str, dict[str, Load]] = {}
+    products = _of_products(s, constants)
     # Backwards: the rest suit the reader that reads most of them, of equal ones one that row-major
     # suits. (Gradients are read by two products: along their rows, and along their columns.)
     for name in reversed(s.stages):
@@ -71,6 +74,8 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
                 loads[reader] = _first_loads(by)
             load, along = loads[reader].get(name), sampled.get(reader, "")
             wanted = _reader_wish(load, by, orders.get(reader), constants, along)
+            if name in products and all(_only_reduces(s.stages[r].tensor) for r in readers[name]):
+                wanted = products[name]
             if wanted is not None:
                 moves = wanted != tuple(range(len(wanted)))
                 found.append((-_read_by(by, s), moves, wanted))
@@ -101,7 +106,9 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
             wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
         if isinstance(tensor, Compute) and wanted is None:
             c = _rows_across(tensor, orders, name, constants, s.facts)
-            if c is not None:
+            if c is not None and _windowed(tensor):  # as other windows of the image want it
+                wanted = c.k[-1], c.batch
+            elif c is not None:
                 copy, places = _rows_of(c, tensor)
                 lies = turned.get(copy)
                 if lies is None:
@@ -166,7 +173,7 @@ def _rows_across(
 ) -> Contraction | None:
     """A plain product whose first operand's rows lie across its lines; None for others. (Zen 5:
     squares that are turned before take 0.3 to 0.8 as long as to gather rows in the product.)"""
-    if classify(tensor) != "contraction" or _windowed(tensor):
+    if classify(tensor) != "contraction" or slides(tensor):
         return None
     c = _placed(tensor, orders[name], constants)
     if c is None or c.a_side is not c.a or c.a.source.name in constants:
@@ -350,13 +357,24 @@ def _images_given(
 
 
 def runs_in_rows(
-    name: str, s: Stages, readers: Mapping[str, list[str]], orders: Mapping[str, Order]
+    name: str,
+    s: Stages,
+    readers: Mapping[str, list[str]],
+    orders: Mapping[str, Order],
+    constants: Set[str] = frozenset(),
 ) -> bool:
     """Whether a stage is a reduction that goes in small steps through row-major operands, or
     not at all, and only maps lie between it and results. Another order would cost a copy before it
-    and one after it."""
+    and one after it. A product of a parameter by `constants`, which copies that, is one if it has
+    many results."""
     tensor = s.stages[name].tensor
-    if not isinstance(tensor, Compute) or classify(tensor) != "reduction" or not tensor.axes:
+    if not isinstance(tensor, Compute) or not tensor.axes:
+        return False
+    kind = classify(tensor)
+    if kind == "contraction":
+        if slides(tensor) or not _many_results(tensor, constants, s):
+            return False
+    elif kind != "reduction":
         return False
     if filters_of(tensor):  # vectors lie along these
         return False
@@ -369,6 +387,30 @@ def runs_in_rows(
         n.source.name not in orders and _runs_along(n, (last.var,), STEPS) for n in moving
     )
     return bool(moving) and straight and _only_maps_follow(name, s, readers)
+
+
+def _many_results(tensor: Compute, constants: Set[str], s: Stages) -> bool:
+    """Whether a product of a parameter by weights has so many results for each of its elements that
+    to copy it, row by row, costs less than to have these lie otherwise and turn them."""
+    c = contraction(tensor, constants)
+    if c is None or c.b.source.name not in constants or not _is_given(c.a.source.name, s):
+        return False
+    each = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
+    results, terms = (prod((each[x] for x in names), start=as_int(1)) for names in (c.n, c.k))
+    if not (results.is_const and terms.is_const):
+        return False
+    return terms.value <= COPIED[c.a.dtype.bytes] * results.value
+
+
+def _is_given(name: str, s: Stages) -> bool:
+    """Whether a value is a parameter, or one converted."""
+    stage = s.stages.get(name)
+    if stage is None:
+        return any(p.name == name for p in s.params)
+    match stage.tensor:
+        case Compute(body=Cast(_, Load() as load)) if is_identity(load, stage.tensor):
+            return _is_given(load.source.name, s)
+    return False
 
 
 def _has(index: Expr, name: str) -> bool:
@@ -415,6 +457,34 @@ def _keeps_dims(load: Load, tensor: Compute) -> bool:
     return all(
         isinstance(i, Index) and i.int_.names & {b.var for b in tensor.axes} <= {a.var}
         for i, a in zip(load.indices, tensor.axes, strict=True)
+    )
+
+
+def _of_products(s: Stages, constants: Set[str]) -> dict[str, Order]:
+    """The orders in which products by weights come, and what maps make of them by element."""
+    found: dict[str, Order] = {}
+    for name, stage in s.stages.items():
+        tensor = stage.tensor
+        if not isinstance(tensor, Compute) or len(tensor.axes) < 2:
+            continue
+        c = contraction(tensor, constants) if classify(tensor) == "contraction" else None
+        if c is not None and c.b.source.name in constants:
+            found[name] = _with_last(tensor, c.n)
+        elif classify(tensor) == "map":
+            loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+            same = [found[n.source.name] for n in loads
+                    if n.source.name in found and is_identity(n, tensor)]  # fmt: skip
+            if same:
+                found[name] = same[0]
+    return found
+
+
+def _only_reduces(reader: Tensor) -> bool:
+    """Whether a stage is a reduction that takes its operand in any order: no window, no product."""
+    if not isinstance(reader, Compute) or classify(reader) != "reduction" or slides(reader):
+        return False
+    return all(
+        not isinstance(n, Load) or all(map(_bare, n.indices)) for n in own_nodes(reader.body)
     )
 
 
