@@ -38,6 +38,7 @@ from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.quotients import multiply_by_reciprocals
 from pliant.lower.read_pieces import read_pieces
+from pliant.lower.resampled import rows_while_few
 from pliant.lower.same_order import order_as_read
 from pliant.lower.sampled import turn_sampled
 from pliant.lower.scale_after import scale_after
@@ -122,6 +123,8 @@ def lower_function(
     part_places(s)
     watch("views", lambda: [as_function(s, decided)])
     decided.orders = orders = choose_layouts(s, wishes)
+    if numerics != "strict":
+        rows_while_few(s, orders)
     relay(s, orders)
     order_as_read(s, orders)
     if numerics != "strict":
