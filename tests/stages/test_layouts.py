@@ -270,6 +270,7 @@ def test_weights_may_be_rows(case: str, precision: str | None) -> None:
     model, x = WeightsFirst(outputs, tokens), torch.randn(2, tokens, 50)
     f = pliant.compile(model, (x,), dynamic_shapes=({0: "b", 2: "n"},), precision=precision)
     assert ("[map] pack" in f.explain()) is packs, f.explain()
+    assert not (packs and "[map] copy" in f.explain()), f.explain()
     for b, n in ((2, 50), (1, 1), (0, 3), (3, 97)):
         x = torch.randn(b, tokens, n)
         want = model(x)
@@ -285,6 +286,7 @@ def test_images_that_come_and_go_in_rows(channels: int, outputs: int, turned: bo
     x = torch.randn(2, channels, 12, 20)
     f = pliant.compile(model, (x,), dynamic_shapes=({0: "b", 2: "h", 3: "w"},))
     assert ("its dimensions lie in another order" in f.explain()) is turned, f.explain()
+    assert ("[map] copy" in f.explain()) is turned, f.explain()
     for b, h, w in ((2, 12, 20), (1, 1, 1), (2, 3, 3), (3, 7, 31)):
         x = torch.randn(b, channels, h, w)
         torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)

@@ -467,10 +467,8 @@ class _Matcher:
     def turns(self, operand: Operand, copied: Iterable[str]) -> bool:
         """Whether to store the output across its rows, as it lies, would cost more than to copy in
         every call an operand with these iterators."""
-        if not self.lies:
-            return False
         here = self.likely([v for v in copied if v in self.workload.extents])
-        return here <= TURNED[operand.load.dtype.bytes] * self.likely(self.workload.order)
+        return self.lies and copied_sooner(operand.load, here, self.likely(self.workload.order))
 
     def memory(
         self, operands: Sequence[Operand], groups: Mapping[str, tuple[str, ...]]
@@ -515,6 +513,12 @@ class _Matcher:
         for name in names:
             total *= likely_value(self.workload.extents[name].extent, self.facts)
         return total
+
+
+def copied_sooner(operand: Load, elements: int, outputs: int) -> bool:
+    """Whether it costs less to copy an operand, of so many elements, as it lies than to store so
+    many outputs across their rows."""
+    return elements <= TURNED[operand.dtype.bytes] * outputs
 
 
 class _Signature(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pliant.ir.expr import Cast, Expr, Index, Load, index_names, substitute
 from pliant.ir.few_channels import filters_of
-from pliant.ir.mapping import likely_value, step_along
+from pliant.ir.mapping import copied_sooner, likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
@@ -104,6 +104,9 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
         if isinstance(tensor, Compute):
             along = sampled.get(name)
             wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
+            if _is_packed(tensor, orders[name], constants, s.facts):
+                stages[name] = stage
+                continue
         if isinstance(tensor, Compute) and wanted is None:
             c = _rows_across(tensor, orders, name, constants, s.facts)
             if c is not None and _windowed(tensor):  # as other windows of the image want it
@@ -186,6 +189,18 @@ def _rows_across(
     steps = strides_in(c.a.source.name, c.a.source.shape, orders, {})
     unit = [x for x in (*c.m, *c.k) if step_along(c.a, x, steps, facts) == 1]
     return c if len(unit) == 1 and unit[0] in c.m else None
+
+
+def _is_packed(tensor: Compute, order: Order, constants: Set[str], facts: Facts) -> bool:
+    """Whether weights are rows of a plain product: what they multiply is packed as it lies."""
+    if classify(tensor) != "contraction" or slides(tensor):
+        return False
+    c = contraction(tensor, constants)
+    if c is None or c.b.source.name not in constants or tensor.axes[order[-1]].var not in c.m:
+        return False
+    sizes = {a.var: likely_value(a.extent, facts) for a in (*tensor.axes, *tensor.reduce_axes)}
+    elements = prod(sizes[x] for x in (*c.batch, *c.m, *c.k))
+    return copied_sooner(c.a, elements, prod(sizes[a.var] for a in tensor.axes))
 
 
 def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]:
