@@ -42,6 +42,7 @@ def simplify(store: FactStore, x: Int) -> Int:
         return x
     found = store.simplified.get(x)
     if found is None:
+        store.simplified[x] = x  # facts may lead back to what is being simplified: it stays
         origin = store.shared(x)
         try:
             found = _fixpoint(store, x) if origin is None else simplify(origin, x)
