@@ -496,3 +496,26 @@ def test_a_new_variable_that_a_fact_mentions() -> None:
     assert facts.bounds(var("i")) == (0, None)
     facts.declare("n", min=1, max=8)
     assert facts.bounds(var("i")) == (0, 7)
+
+
+@pytest.mark.parametrize("facts", [["x + x//2"], ["x + y//2", "y + x//2"], ["x - 3*(x//4)"]])
+def test_multiples_that_lead_back_to_themselves(facts: list[str]) -> None:
+    """Simplifying ends, at what is equal, where what is divisible has a quotient of itself."""
+    x, y = var("x"), var("y")
+    known = Facts()
+    known.declare("x", min=2, max=60)
+    known.declare("y", min=0, max=60)
+    multiples = [as_int(eval(f, {"x": x, "y": y})) for f in facts]
+    for m in multiples:
+        known.assume_divisible(m, 2)
+        known.assume_divisible(m, 2)
+    asked = [x // 2, y // 2, x // 4 + x, (x + y) // 2, *multiples, *(m // 2 for m in multiples)]
+    held = 0
+    for a, b in itertools.product(range(2, 61), range(61)):
+        values = {"x": a, "y": b}
+        if any(m.eval(values) % 2 for m in multiples):
+            continue
+        held += 1
+        for e in asked:
+            assert known.simplify(e).eval(values) == e.eval(values), e
+    assert held
