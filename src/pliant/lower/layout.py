@@ -100,14 +100,12 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
     turned: dict[Compute, str] = {}
     for name, stage in s.stages.items():
         tensor = stage.tensor
-        wanted = None
-        if isinstance(tensor, Compute):
-            along = sampled.get(name)
-            wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
-            if _is_packed(tensor, orders[name], constants, s.facts):
-                stages[name] = stage
-                continue
-        if isinstance(tensor, Compute) and wanted is None:
+        if not isinstance(tensor, Compute) or _is_packed(tensor, orders[name], constants, s.facts):
+            stages[name] = stage
+            continue
+        along = sampled.get(name)
+        wanted = (along, ()) if along else _wanted_last(tensor, orders[name], constants)
+        if wanted is None:
             c = _rows_across(tensor, orders, name, constants, s.facts)
             if c is not None and _windowed(tensor):  # as other windows of the image want it
                 wanted = c.k[-1], c.batch
@@ -121,7 +119,7 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
                     orders[lies] = tuple(range(len(copy.shape)))
                 body = transform(tensor.body, lambda n: n, {c.a: s.types[lies][places]})
                 stage = replace(stage, tensor=tensor.replace(body=body))
-        if isinstance(tensor, Compute) and wanted is not None:
+        if wanted is not None:
             moved: dict[Node, Any] = {}
             fixed = given if tensor.reduce_axes else given | set(s.results)
             if classify(tensor) == "reduction":
