@@ -75,8 +75,10 @@ def test_one_pass_asks_for_rows_to_come() -> None:
 
 def test_long_rows_come_to_the_second_cache() -> None:
     """Where four of them leave no room in the first."""
-    for columns, level in ((2047, 1), (2048, 2), (5000, 2)):
-        for module in (nn.Softmax(-1), nn.LayerNorm(columns)):
+    for columns, level in ((1024, 1), (2047, 1), (2048, 2), (5000, 2)):
+        for module in (nn.Softmax(-1), nn.LogSoftmax(-1), nn.LayerNorm(columns)):
+            if isinstance(module, nn.LayerNorm) and columns % 16:
+                continue  # its second pass begins where a line does, each row elsewhere
             asked = noted(scheduled(module, columns=columns), PREFETCH)
             assert asked
             assert all(cache == level for *_, cache, _ in asked)
@@ -84,23 +86,23 @@ def test_long_rows_come_to_the_second_cache() -> None:
 
 def test_passes_share_what_they_ask_for() -> None:
     """Where memory is the limit, no pass computes for long and none stores late: one half each."""
-    p = scheduled(nn.LayerNorm(1024), rows=16384, columns=1024)
+    p = scheduled(nn.LayerNorm(16384), rows=1024, columns=16384)
     x = p.function.buffers[0]
     first, second = noted(p, PREFETCH)
-    assert first == (x.name, maximum(x.strides[0], 1280), "", 1, 2)
-    assert second == (x.name, maximum(x.strides[0], 1280) + x.strides[0] // 2, "", 1, 2)
+    assert first == (x.name, maximum(x.strides[0], 1280), "", 2, 2)
+    assert second == (x.name, maximum(x.strides[0], 1280) + x.strides[0] // 2, "", 2, 2)
     for module, rows in ((nn.LogSoftmax(-1), 4096), (nn.LayerNorm(4096), 16)):
         shares = [share for *_, share in noted(scheduled(module, rows, 4096), PREFETCH)]
         assert shares == [1]
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(1024, 1), (768, 2), (384, 4)])
+@pytest.mark.parametrize(("columns", "rows"), [(480, 2), (384, 4), (256, 4)])
 def test_of_short_rows_one_pass_asks_for_the_next(columns: int, rows: int) -> None:
     """Or for the next few, where they are gone over together; with few lanes."""
     p = scheduled(nn.LayerNorm(columns), (64 << 20) // (4 * columns), columns, lanes=8)
     x = p.function.buffers[0]
     assert set(noted(p, PREFETCH)) == {(x.name, rows * x.strides[0], "", 1, 1)}
-    long = scheduled(nn.LayerNorm(1280), 16384, 1280, lanes=8)
+    long = scheduled(nn.LayerNorm(16384), 1024, 16384, lanes=8)
     assert [share for *_, share in noted(long, PREFETCH)] == [2, 2]
 
 
@@ -183,7 +185,7 @@ def test_rows_that_are_kept() -> None:
         (nn.LogSoftmax(-1), 112, False),
         (nn.LogSoftmax(-1), 16, False),
         (nn.RMSNorm(1088, elementwise_affine=False), 1088, True),
-        (nn.LayerNorm(2048, elementwise_affine=False), 2048, True),
+        (nn.LayerNorm(1088, elementwise_affine=False), 1088, True),
     ],
 )
 @pytest.mark.parametrize("lanes", [8, 16])

@@ -34,6 +34,7 @@ from pliant.lower.joined import Joined, Part, join_in_place
 from pliant.lower.layout import choose_layouts, relay, room_of
 from pliant.lower.memory import MemoryPlan, plan_memory
 from pliant.lower.narrow_values import narrow_values
+from pliant.lower.one_pass import in_one_pass
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
 from pliant.lower.quotients import multiply_by_reciprocals
@@ -156,6 +157,8 @@ def lower_function(
     ]
     if narrow and numerics != "strict":
         narrow_values(halves[-1], kernels[-1], orders, gaps)
+    for part, groups in zip(halves, kernels, strict=True):
+        in_one_pass(part, groups, orders)
     watch(
         "groups",
         lambda: group_functions(

@@ -1,5 +1,6 @@
 """Rows: reductions along the columns with maps over columns and rows, in as few passes over each
-row as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm three.
+row as the reductions need (AStitch's row groups). Softmax takes three passes, layer norm two
+(`lower.one_pass`).
 
     parallel over rows, or over groups of a few short ones, each pass of one after the other:
         per pass: columns in blocks of several vectors, then the rest under a mask
@@ -159,14 +160,15 @@ class RowGroup:
 
     def _stored_late(self) -> frozenset[str]:
         """What the last pass stores, where it does nothing else and runs well with the one before:
-        that is dear; or memory is the limit, and it is the first, which waits as it reads, or rows
-        are long (Zen 3: RMS norm takes 0.88 to 0.95 as long, layer norm of 16 KB 0.9; with rows of
-        4 KB it would take 1.07 times as long)."""
+        that is dear; or memory is the limit, and it is the first, which waits as it reads (Zen 3:
+        RMS norm takes 0.88 to 0.95 as long). Not where rows are long, for the first cache has no
+        room for two of them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long
+        without, layer norm 0.65)."""
         spec, last = self.spec, max(self.level.values(), default=0)
         sums = any(self.level[n] == last for n in self.reductions)
         if not spec.in_lines or sums or self.dear(last) or last < 1:
             return frozenset()
-        if not self.dear(last - 1) and not (spec.large and (last == 1 or spec.long)):
+        if not self.dear(last - 1) and not (spec.large and last == 1 and not spec.long):
             return frozenset()
         return frozenset(n for n in self.kept if self.level[n] == last)
 
