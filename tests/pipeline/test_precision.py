@@ -171,6 +171,33 @@ def test_groups_of_channels(width: int, each: int) -> None:
             assert torch.linalg.vector_norm(f(x) - want) <= 0.01 * torch.linalg.vector_norm(want)
 
 
+class OwnFilters(nn.Module):
+    """A convolution in groups whose filters are made of a value (StyleGAN2: of each sample)."""
+
+    def __init__(self, width: int, each: int, size: int) -> None:
+        super().__init__()
+        self.filters = nn.Parameter(torch.randn(1, each, width, size, size))
+
+    def forward(self, x: torch.Tensor, style: torch.Tensor) -> torch.Tensor:
+        own = (self.filters * style[:, None, :, None, None]).flatten(0, 1)
+        y = nn.functional.conv2d(x.flatten(0, 1)[None], own, padding=1, groups=len(style))
+        return y.view(len(style), -1, *y.shape[2:])
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("width", "each"), [(16, 16), (40, 17), (32, 64), (8, 32), (32, 8)])
+def test_groups_with_filters_of_their_own(width: int, each: int) -> None:
+    torch.manual_seed(0)
+    for samples, size in ((3, 3), (2, 1)):
+        module = OwnFilters(width, each, size).eval()
+        inputs = torch.randn(samples, width, 7, 9), torch.randn(samples, width)
+        f = pliant.compile(module, inputs, precision="bf16")
+        assert ("conv stays f32" in f.explain()) == (min(width, each) < 16)
+        with torch.no_grad():
+            want = module.double()(*(x.double() for x in inputs))
+        assert (f(*inputs) - want).norm() / want.norm() < 1e-2
+
+
 @pytest.mark.parametrize("word", ["int4", "fp8", ""])
 def test_other_words(word: str) -> None:
     with pytest.raises(UnsupportedError) as caught:

@@ -58,8 +58,10 @@ class Bf16Products(Narrowing):
         """Whether a window of weights, which has rows and columns, slides along a value, or each
         wide group of a value's channels has weights of its own, or rows choose theirs."""
         values = [load for load in loads if not self.is_constant(load)]
-        if len(values) != 1 or not area(tensor).is_const:
+        if not values or not area(tensor).is_const:
             return False
+        if len(values) == 2:  # weights that are computed, of their own for each sample
+            return any(_is_grouped(tensor, value) for value in values)
         (value,) = values
         (weights,) = (load for load in loads if load is not value)
         if chosen_matrix(tensor, value, weights) is not None:
@@ -162,13 +164,14 @@ def _is_grouped(tensor: Compute, value: Load) -> bool:
 
 def _multiplications(tensor: Compute, loads: tuple[Load, Load]) -> float:
     """How many a matrix product does for each element of its factors and its result, where sizes
-    that are not known are large: 1 / (1/M + 1/N + 1/K). Both products of attention do as many."""
+    that are not known are large: 1 / (1/M + 1/N + 1/K). Both products of attention do as many.
+    In groups N is that of a group, which is large."""
     left, right = (names_in(load) for load in loads)
     sides = (left - right, right - left, left & right & {a.var for a in tensor.reduce_axes})
     less = 0.0
     for side in sides:
         extents = [a.extent for a in (*tensor.axes, *tensor.reduce_axes) if a.var in side]
-        if all(x.is_const for x in extents):
+        if side and all(x.is_const for x in extents):
             less += 1 / max(1, math.prod(x.value for x in extents))
     return 1 / less if less else math.inf
 
