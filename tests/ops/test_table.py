@@ -10,7 +10,7 @@ from pliant.ops.table import OPERATORS
 FAMILIES = (
     "elementwise", "reduce", "matmul", "conv", "normalize", "attention", "shape", "create",
     "gather", "resize", "sort", "recurrent", "quantize", "winograd",
-    "special", "linalg",
+    "special", "linalg", "fourier",
 )  # fmt: skip
 CATALOGUE = pathlib.Path(__file__).parents[2] / "docs" / "operators.md"
 

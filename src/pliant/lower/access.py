@@ -26,7 +26,7 @@ DEAR: Final = 8  # operations from which a value that several read is kept rathe
 LONG: Final = frozenset(
     "exp exp_from_max log tanh erf erfc sin cos pow sigmoid div sqrt rsqrt".split()
 )
-MANY: Final = 16  # elements of one source for each of a map
+MANY: Final = 8  # elements of one source for each of a map
 ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
 
 
@@ -76,8 +76,14 @@ def bare_name(index: object) -> str | None:
 def reads_many(tensor: Compute, least: int = MANY) -> bool:
     """Whether an element is made of many of one source: it costs less to copy that than to gather
     them."""
-    loads = Counter(n.source for n in own_nodes(tensor.body) if isinstance(n, Load))
-    return max(loads.values(), default=0) >= least
+    return bool(read_often(tensor, least))
+
+
+def read_often(tensor: Compute, least: int = MANY) -> list[Load]:
+    """The loads of sources of which an element is made of so many."""
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
+    counts = Counter(n.source for n in loads)
+    return [n for n in loads if counts[n.source] >= least]
 
 
 def slides(tensor: Compute) -> bool:

@@ -355,12 +355,15 @@ class _Sizes:
             self._constants[x.value] = step * self._parameter(as_int(x.value // step))
 
     def note_product(self, a: Int, b: Int) -> None:
-        """Make the product of these constants, wherever it appears, that of what they are."""
+        """Make the product of these constants, wherever it appears, that of what they are, if it
+        is no constant of the kernel."""
+        if a.value * b.value in self._kept:
+            return
         self.note_extent(a)
         self.note_extent(b)
         known = {a.value, b.value} & self._constants.keys()
         whole = a.value * b.value
-        if known and whole not in {*self._constants, *self._kept}:
+        if known and whole not in self._constants:
             self._constants[whole] = prod(
                 (self._constants.get(x.value, x) for x in (a, b)), start=as_int(1)
             )

@@ -12,12 +12,13 @@ image whose places are the rows of a product are sizes as those of a large one a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Final
 
 from pliant.ir.bf16 import factors_in_bf16
-from pliant.ir.expr import Expr, Index, Load, Reduce, Select, loads_of
+from pliant.ir.expr import Expr, Index, Load, Reduce, Select, index_names, loads_of
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.ir.windows import is_small
 from pliant.lower.access import slid_axes
@@ -28,6 +29,7 @@ from pliant.sym.expr import Int, as_int
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
 PASSED: Final = 1025  # and of one that a kernel passes through several times
 SIDE: Final = 5  # of an image, in places, of which all together are
+DIGITS: Final = 3
 MANY: Final = 16  # rows of a product; of fewer it is worth knowing how many there are
 
 
@@ -44,7 +46,8 @@ def extents_to_keep(group: Group) -> frozenset[int]:
         tensors = [m.tensor for m in group.members if isinstance(m.tensor, Compute)]
         ends = [end for t in tensors for end in _ends(t, t.axes[group.order[-1]].var)]
         row = (group.space[group.order[-1]],)
-        return _short(row, ends, SHORT) if ends else frozenset()
+        short = _short(row, ends, SHORT) if ends else frozenset()
+        return short.union(*map(_in_digits, tensors))
     if group.kind == "reduction":
         return _windows(group)
     return frozenset()
@@ -95,6 +98,17 @@ def _short(extents: tuple[Int, ...], ends: list[Int], limit: int) -> frozenset[i
     if not total.is_const or total.value >= limit:
         return frozenset()
     return frozenset(abs(x.value) for x in (*extents, *ends) if x.is_const)
+
+
+def _in_digits(tensor: Compute) -> frozenset[int]:
+    """The extents of axes that go through several dimensions of what is read: known, that is seen
+    to be one run through memory."""
+    extents = {a.var: a.extent.value for a in tensor.axes if a.extent.is_const}
+    found = set[int]()
+    for load in loads_of(tensor.body):
+        at = Counter(name for i in load.indices for name in index_names(i))
+        found |= {extents[n] for n, many in at.items() if many >= DIGITS and n in extents}
+    return frozenset(found)
 
 
 def _ends(tensor: Compute, along: str) -> list[Int]:

@@ -264,10 +264,32 @@ def simplify_indices(tensor: Compute, facts: Facts) -> Compute:
             verdict = always(node.cond, local)
             if verdict is not None:
                 return node.a if verdict else node.b
+            return _side_by_side(node, local)
         return node
 
     body = transform(tensor.body, visit)
     return tensor if body is tensor.body else tensor.replace(body=body)
+
+
+def _side_by_side(choice: Select, facts: Facts) -> Expr:
+    """Of two elements of one value, the first where an index is 0 and the second where it is 1, the
+    one at that index: parts of complex numbers that were taken apart and are put together again."""
+    match choice:
+        case Select(Binary("lt", Index(at), Index(end)), Load() as a, Load() as b):
+            pass
+        case Select(Binary("eq", Index(at), Index(end)), Load() as a, Load() as b):
+            end = end + 1
+        case _:
+            return choice
+    if a.source is not b.source or not (facts.le(end - 1, at) and facts.le(at, end)):
+        return choice
+    apart = [d for d, (p, q) in enumerate(zip(a.indices, b.indices, strict=True)) if p is not q]
+    match [(a.indices[d], b.indices[d]) for d in apart]:
+        case [(Index(p), Index(q))] if (q - p).is_const:
+            (d,) = apart
+            index = Index(facts.simplify(p + (at - end + 1) * (q - p)))
+            return Load(a.source, (*a.indices[:d], index, *a.indices[d + 1 :]))
+    return choice
 
 
 def _without_distance(node: Binary) -> Expr:

@@ -20,7 +20,7 @@ from pliant.ir.mapping import copied_sooner, likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
-from pliant.lower.access import classify, is_identity, reads_many, slid_axes, slides
+from pliant.lower.access import classify, is_identity, read_often, reads_many, slid_axes, slides
 from pliant.lower.constants import constant_values
 from pliant.lower.contraction import Contraction, contraction
 from pliant.lower.sampled import sampled_along
@@ -29,6 +29,7 @@ from pliant.sym.expr import Int, IntLike, as_int, var
 from pliant.sym.facts import Facts
 
 Order = tuple[int, ...]
+SEVERAL: Final = 4  # elements of one value for each of a map that turns none on the way
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are gathered anyhow
 VECTOR: Final = 16  # elements
@@ -76,7 +77,7 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
             wanted = _reader_wish(load, by, orders.get(reader), constants, along)
             if name in products and all(_only_reduces(s.stages[r].tensor) for r in readers[name]):
                 wanted = products[name]
-            if wanted is not None:
+            if wanted is not None and not _gathers(tensor, wanted, orders):
                 moves = wanted != tuple(range(len(wanted)))
                 found.append((-_read_by(by, s), moves, wanted))
         if found:
@@ -215,6 +216,20 @@ def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]
     return copy, tuple(var(x) for x in names)
 
 
+def _gathers(tensor: Compute, order: Order, orders: Mapping[str, Order]) -> bool:
+    """Whether a map that reads rows where they lie would read single elements, in this order."""
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.indices]
+    if tensor.reduce_axes or order[-1:] == (len(order) - 1,):
+        return False
+    rows = tensor.axes[-1].var
+    inside = {tensor.axes[d].var for d in order[order.index(len(order) - 1) + 1 :]}
+    mixed = (i for n in loads for i in n.indices if index_names(i) & inside and not _bare(i))
+    if next(mixed, None) is None and not reads_many(tensor, SEVERAL):
+        return False
+    read = [n for n in loads if any(_has(i, rows) for i in n.indices)]
+    return all(_bare(n.indices[orders.get(n.source.name, (-1,))[-1]]) == rows for n in read)
+
+
 def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:
     """The iterator along which all loads lie one element after another; empty if there is none."""
     last = {_bare(n.indices[orders.get(n.source.name, (-1,))[-1]]) for n in loads if n.indices}
@@ -332,8 +347,13 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     if kind == "reduction" and rank >= 3 and slides(tensor) and not _rows_stay(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    if kind == "map" and reads_many(tensor) and (along := _read_along(loads, orders)):
-        return _with_last(tensor, (along,))
+    often = read_often(tensor) if kind == "map" else []
+    if often:
+        rows = tensor.axes[-1].var
+        if along := _read_along(often, orders):
+            return _with_last(tensor, (along,))
+        if all(rows in map(_bare, n.indices) for n in often):
+            return tuple(range(rank))
     for load in loads:
         order = orders.get(load.source.name)
         if order is not None and is_identity(load, tensor):

@@ -11,6 +11,7 @@ from pliant.ops.attention import ATTENTION
 from pliant.ops.conv import CONV
 from pliant.ops.create import CREATE
 from pliant.ops.elementwise import ELEMENTWISE
+from pliant.ops.fourier import FOURIER
 from pliant.ops.gather import GATHER
 from pliant.ops.linalg import LINALG
 from pliant.ops.matmul import MATMUL
@@ -27,5 +28,5 @@ from pliant.ops.winograd import WINOGRAD
 
 OPERATORS: Final[Mapping[str, Operator]] = operator_table(
     ELEMENTWISE, REDUCE, MATMUL, CONV, POOL, NORMALIZE, ATTENTION, SHAPE, CREATE, GATHER, RESIZE,
-    SORT, RECURRENT, QUANTIZE, WINOGRAD, SPECIAL, LINALG, (EXPRESSION,),
+    SORT, RECURRENT, QUANTIZE, WINOGRAD, FOURIER, SPECIAL, LINALG, (EXPRESSION,),
 )  # fmt: skip

@@ -1,9 +1,10 @@
-"""Fourier transforms as products with matrices of roots of one, and mel filters.
+"""Fourier transforms, in steps (`ops.fourier`) or as products with matrices of roots of one, and
+mel filters.
 
     DFT     y[k] = sum over n of x[n] * exp(-2 pi i n k / length), complex numbers as pairs
     STFT    the same of windows that slide along a signal
 
-Real and imaginary parts are in one product: x [..., length*2] by a matrix [length*2, bins*2].
+In a product are real and imaginary parts: x [..., length*2] by a matrix [length*2, bins*2].
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pliant.frontend.onnx.heads import places
 from pliant.frontend.onnx.site import Lowering, Site
 from pliant.frontend.onnx.tensors import dtype_of
 from pliant.graph.function import Value
+from pliant.ops.fourier import pays
 from pliant.sym.expr import Int, as_int
 
 MOST_ELEMENTS: Final = 1 << 26
@@ -96,12 +98,30 @@ class Transform:
         flat = s.reshape(whole, (self.length * self.parts, self.bins * 2))
         return s.call("div", flat, s.size(self.length, dtype)) if self.inverse else flat
 
-    def of(self, s: Site, x: Value) -> Value:
-        """x [..., length, parts] -> [..., bins, parts of a bin]."""
-        wide = 1 if self.real else 2
+    def of(self, s: Site, x: Value, axis: int) -> Value:
+        """x [..., length along the axis, ..., parts] -> [..., bins, ..., parts of a bin]."""
+        if pays(x.shape[:-1], axis, self.length):
+            return self._in_steps(s, x, axis)
+        rank, wide = len(x.shape), 1 if self.real else 2
+        order = (*(k for k in range(rank) if k not in (axis, rank - 1)), axis, rank - 1)
+        x = s.call("transpose", x, perm=order)
         flat = s.reshape(x, (*x.shape[:-2], self._given * self.parts))
         y = s.call("matmul", flat, self.matrix(s, x.dtype))
-        return s.reshape(y, (*x.shape[:-2], self.bins, wide))
+        y = s.reshape(y, (*x.shape[:-2], self.bins, wide))
+        return s.call("transpose", y, perm=tuple(int(k) for k in np.argsort(order)))
+
+    def _in_steps(self, s: Site, x: Value, axis: int) -> Value:
+        n, last = self.length.value, len(x.shape) - 1
+        parts = [s.reshape(s.part(x, last, k, k + 1), x.shape[:-1]) for k in range(self.parts)]
+        if self.real:
+            y = [s.call("fourier_to_reals", *parts, axis=axis, n=n)]
+        elif self.parts == 1 and self.bins == self.length // 2 + 1:
+            y = list(s.call_many("fourier_of_reals", *parts, axis=axis))
+        else:
+            whole = s.call_many("fourier", *parts, axis=axis, inverse=self.inverse)
+            y = [s.part(v, axis, 0, self.bins) for v in whole]
+        found = s.call("stack", tuple(y), axis=last)
+        return s.call("mul", found, s.scalar(1 / n, x.dtype)) if self.inverse else found
 
 
 def _check_size(s: Site, elements: int) -> None:
@@ -129,10 +149,7 @@ def lower_dft(s: Site) -> Value:
     wanted = length // 2 + 1 if back else length
     x = _fitted(s, x, axis, wanted)
     bins = length // 2 + 1 if half and not inverse else length
-    order = (*(k for k in range(rank) if k not in (axis, rank - 1)), axis, rank - 1)
-    moved = s.call("transpose", x, perm=order)
-    y = Transform(length, bins, parts, inverse, real=back).of(s, moved)
-    return s.call("transpose", y, perm=tuple(int(k) for k in np.argsort(order)))
+    return Transform(length, bins, parts, inverse, real=back).of(s, x, axis)
 
 
 def _axis(s: Site, rank: int) -> int:
@@ -175,7 +192,7 @@ def lower_stft(s: Site) -> Value:
         window = s.x(2)
         frames = s.call("mul", frames, s.reshape(window, (*window.shape, 1)))
     bins = size // 2 + 1 if s.int_attr("onesided", 1) else size
-    return Transform(size, bins, x.shape[2].value).of(s, frames)
+    return Transform(size, bins, x.shape[2].value).of(s, frames, 2)
 
 
 def lower_mel(s: Site) -> Value:

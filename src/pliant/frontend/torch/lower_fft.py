@@ -1,11 +1,11 @@
-"""Fourier transforms as products with matrices of roots of one.
+"""Fourier transforms: in steps where the length is known and has small prime factors
+(`ops.fourier`), else as products with matrices of roots of one.
 
     fft     y[k] = sum over n of x[n] * exp(-2 pi i n k / length)
     stft    the same of windows that slide along a signal; istft adds such windows up again
 
-Real and imaginary parts are in one product: concat(re, im) by [[cos, -sin], [sin, cos]]. A long
-transform, of a * b elements, is made of some of a and of b (Cooley and Tukey, "An Algorithm for the
-Machine Calculation of Complex Fourier Series", 1965).
+Products have both parts in one: concat(re, im) by [[cos, -sin], [sin, cos]]. A long transform, of
+a * b elements, is made of some of a and of b.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pliant.frontend.torch.lower_complex import conj, product, view_as_real
 from pliant.frontend.torch.lower_shape import expand, movedim, roll, slice_axis
 from pliant.frontend.torch.promote import floating
 from pliant.graph.function import Value
+from pliant.ops.fourier import pays
 from pliant.sym.expr import Int, as_int
 
 MOST: Final = 1 << 26
@@ -42,10 +43,22 @@ _POWERS: Final = {None: (0.0, 1.0), "backward": (0.0, 1.0), "ortho": (0.5, 0.5),
 
 def _transform(ctx: Context, x: Any, axis: int, n: Int, bins: Int, *, inverse: bool) -> Parts:
     """`bins` of the transform of the first `n` elements along an axis, not scaled."""
-    x = _floats(ctx, x)
-    x = _each(x, lambda v: movedim(ctx, _fitted(ctx, v, axis, n), axis, -1))
+    x = _each(_floats(ctx, x), lambda v: _fitted(ctx, v, axis, n))
+    if pays(x.shape, axis, n):
+        return _in_steps(ctx, x, axis, bins, inverse=inverse)
+    x = _each(x, lambda v: movedim(ctx, v, axis, -1))
     found = _along_rows(ctx, x, n, bins, inverse=inverse)
     return found.map(lambda v: movedim(ctx, v, -1, axis))
+
+
+def _in_steps(ctx: Context, x: Any, axis: int, bins: Int, *, inverse: bool) -> Parts:
+    """Of a length that is known and has small prime factors."""
+    n = x.shape[axis]
+    if not isinstance(x, Parts) and not inverse and bins == n // 2 + 1:
+        return Parts(*ctx.call("fourier_of_reals", x, axis=axis))
+    re, im = (x.re, x.im) if isinstance(x, Parts) else (x, None)
+    y = Parts(*ctx.call("fourier", re, im, axis=axis, inverse=inverse))
+    return y if bins == n else y.map(lambda v: slice_axis(ctx, v, axis, 0, bins))
 
 
 def _along_rows(ctx: Context, x: Any, n: Int, bins: Int, *, inverse: bool) -> Parts:
@@ -90,7 +103,10 @@ def _back_to_real(ctx: Context, x: Any, axis: int, n: Int) -> Value:
     """`n` real numbers of whose transform these are the first n // 2 + 1 elements, not scaled."""
     x = parts_of(ctx, _floats(ctx, x))
     rank, given = len(x.shape), n // 2 + 1
-    x = x.map(lambda v: movedim(ctx, _fitted(ctx, v, axis, given), axis, -1))
+    x = x.map(lambda v: _fitted(ctx, v, axis, given))
+    if pays(x.shape, axis, n):
+        return ctx.call("fourier_to_reals", x.re, x.im, axis=axis, n=n.value)  # type: ignore[no-any-return]
+    x = x.map(lambda v: movedim(ctx, v, axis, -1))
     if _divisor(n) > 1:
         y = _along_rows(ctx, _mirrored(ctx, x, n), n, n, inverse=True).re
         return movedim(ctx, y, -1, axis)  # type: ignore[no-any-return]
@@ -327,7 +343,8 @@ def stft(
         frames = _each(frames, lambda v: ctx.call("mul", *ctx.promoted(v, shape)))
     n = as_int(n_fft)
     half = onesided if onesided is not None else not isinstance(x, Parts)
-    y = _along_rows(ctx, frames, n, n // 2 + 1 if half else n, inverse=False)
+    last = len(frames.shape) - 1
+    y = _transform(ctx, frames, last, n, n // 2 + 1 if half else n, inverse=False)
     y = _scaled(ctx, y, n, "ortho" if normalized else None, inverse=False)
     y = y.map(lambda v: movedim(ctx, v, -1, -2))
     return y if return_complex else view_as_real(ctx, y)
@@ -346,7 +363,7 @@ def istft(
     if onesided if onesided is not None else not return_complex:
         frames: Any = _back_to_real(ctx, turned, rank - 1, n)
     else:
-        frames = _along_rows(ctx, turned, n, n, inverse=True)
+        frames = _transform(ctx, turned, rank - 1, n, n, inverse=True)
         frames = frames if return_complex else frames.re
     frames = _scaled(ctx, frames, n, "ortho" if normalized else None, inverse=True)
     dtype = _type(frames)

@@ -26,6 +26,7 @@ from pliant.sym.expr import Int, var
 MOST: Final = 8  # cases along a loop
 UNROLLED: Final = 64  # along all
 FEWEST: Final = 3  # of a loop that has no more: a row put together of two parts has no period
+PARTS: Final = 2  # of a complex number: cases where another loop has some
 
 
 def cases_in(p: Program, loops: Sequence[str]) -> dict[str, int]:
@@ -52,6 +53,7 @@ def cases_in(p: Program, loops: Sequence[str]) -> dict[str, int]:
         for x, n in periods.items()
         if len(chosen[x]) >= (FEWEST if extents[x] == n else min(FEWEST, n - 1))
     }
+    cases |= {x: n for x, n in periods.items() if cases and extents[x] == n == PARTS}
     return cases if loops[-1] not in cases and prod(cases.values()) <= UNROLLED else {}
 
 
