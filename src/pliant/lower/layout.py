@@ -219,7 +219,7 @@ def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]
 def _gathers(tensor: Compute, order: Order, orders: Mapping[str, Order]) -> bool:
     """Whether a map that reads rows where they lie would read single elements, in this order."""
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.indices]
-    if tensor.reduce_axes or order[-1:] == (len(order) - 1,):
+    if tensor.reduce_axes or not order or order[-1] == len(order) - 1:
         return False
     rows = tensor.axes[-1].var
     inside = {tensor.axes[d].var for d in order[order.index(len(order) - 1) + 1 :]}
@@ -347,7 +347,7 @@ def own_wish(tensor: Compute, orders: Mapping[str, Order], constants: Set[str]) 
     if kind == "reduction" and rank >= 3 and slides(tensor) and not _rows_stay(tensor):
         return (0, *range(2, rank), 1)
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    often = read_often(tensor) if kind == "map" else []
+    often = read_often(tensor) if kind == "map" and rank else []
     if often:
         rows = tensor.axes[-1].var
         if along := _read_along(often, orders):
