@@ -307,3 +307,32 @@ def test_images_that_are_given_with_their_channels_last(chosen: dict[str, tuple[
     f = pliant.compile(Scaled(), (x, y), dynamic_shapes=({0: "n", 1: "h"}, {0: "n", 1: "h"}))
     assert chosen["add"] == (0, 2, 3, 1), chosen
     torch.testing.assert_close(f(x, y), Scaled()(x, y), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_made_of_several_rows_lies_in_rows(chosen: dict[str, tuple[int, ...]]) -> None:
+    """The steps of a transform, whatever wants its results turned: that is copied."""
+    b = Builder("main", OPERATORS)
+    re, im = b.call("fourier_of_reals", b.param("x", f32, (50, 240)), axis=1)
+    graph, weights = b.finish([re, im])
+    stages_of(graph, weights, T, programs=False)
+    assert len(chosen) > 6
+    assert all(order == tuple(range(len(order))) for order in chosen.values()), chosen
+
+
+class Modulated(torch.nn.Module):
+    """An image in twice its size, of which each of a batch has filters of its own."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+        b, c, height, width = x.shape
+        return torch.nn.functional.conv2d(x.reshape(1, b * c, height, width), w, groups=b)
+
+
+def test_an_image_that_grows_has_its_channels_last(chosen: dict[str, tuple[int, ...]]) -> None:
+    """Where a convolution follows: it is made of two elements of each dimension."""
+    x, w = torch.randn(2, 32, 8, 9), torch.randn(64, 32, 3, 3)
+    f = pliant.compile(Modulated(), (x, w))
+    resized = [order for name, order in chosen.items() if name.startswith("upsample")]
+    resized = resized or [order for name, order in chosen.items() if "resize" in name]
+    assert resized and all(order[-1] == 1 for order in resized), chosen
+    torch.testing.assert_close(f(x, w), Modulated()(x, w), rtol=1e-4, atol=1e-3)

@@ -29,7 +29,7 @@ from pliant.sym.expr import Int, IntLike, as_int, var
 from pliant.sym.facts import Facts
 
 Order = tuple[int, ...]
-SEVERAL: Final = 4  # elements of one value for each of a map that turns none on the way
+SEVERAL: Final = 4  # elements of one value, of which rows are read where they lie
 MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
 MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are gathered anyhow
 VECTOR: Final = 16  # elements
@@ -69,7 +69,7 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
         if name in fixed or name in orders or not isinstance(tensor, Compute):
             continue
         found: list[tuple[int, bool, Order]] = []
-        for reader in readers.get(name, ()):
+        for reader in () if _stays_in_rows(tensor, orders) else readers.get(name, ()):
             by = s.stages[reader].tensor
             if reader not in loads:
                 loads[reader] = _first_loads(by)
@@ -77,7 +77,7 @@ def choose_layouts(s: Stages, wishes: Mapping[str, Order]) -> dict[str, Order]:
             wanted = _reader_wish(load, by, orders.get(reader), constants, along)
             if name in products and all(_only_reduces(s.stages[r].tensor) for r in readers[name]):
                 wanted = products[name]
-            if wanted is not None and not _gathers(tensor, wanted, orders):
+            if wanted is not None:
                 moves = wanted != tuple(range(len(wanted)))
                 found.append((-_read_by(by, s), moves, wanted))
         if found:
@@ -216,16 +216,13 @@ def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]
     return copy, tuple(var(x) for x in names)
 
 
-def _gathers(tensor: Compute, order: Order, orders: Mapping[str, Order]) -> bool:
-    """Whether a map that reads rows where they lie would read single elements, in this order."""
-    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.indices]
-    if tensor.reduce_axes or not order or order[-1] == len(order) - 1:
+def _stays_in_rows(tensor: Compute, orders: Mapping[str, Order]) -> bool:
+    """Whether a map, each element of which is made of several of one value, reads rows where they
+    lie: in another order it would gather them one by one, and its result is turned as well."""
+    if tensor.reduce_axes or not tensor.axes or not reads_many(tensor, SEVERAL):
         return False
     rows = tensor.axes[-1].var
-    inside = {tensor.axes[d].var for d in order[order.index(len(order) - 1) + 1 :]}
-    mixed = (i for n in loads for i in n.indices if index_names(i) & inside and not _bare(i))
-    if next(mixed, None) is None and not reads_many(tensor, SEVERAL):
-        return False
+    loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.indices]
     read = [n for n in loads if any(_has(i, rows) for i in n.indices)]
     return all(_bare(n.indices[orders.get(n.source.name, (-1,))[-1]]) == rows for n in read)
 

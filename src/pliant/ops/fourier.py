@@ -375,7 +375,10 @@ class _Along:
 def fourier(
     re: Tensor, im: Tensor | None = None, *, axis: int, inverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The real and the imaginary part of the transform along an axis, not scaled."""
+    """The real and the imaginary part of the transform along an axis, not scaled: y[k] is the sum
+    of x[j] * exp(-2 pi i j k / n), or with `inverse` of x[j] * exp(2 pi i j k / n). Operands of one
+    shape, f32 or f64; `im` is 0 where it is absent. Raises InvalidModelError for other types, and
+    for lengths that `has_steps` refuses."""
     n, along = _length(re, axis), _Along(re.shape, axis)
     parts = [None if x is None else along.lying(x) for x in (re, im)]
     signals = along.signals(lambda i: Number(*(x and x(i) for x in parts)), re.dtype)
@@ -383,8 +386,8 @@ def fourier(
 
 
 def fourier_of_reals(x: Tensor, *, axis: int) -> tuple[Tensor, Tensor]:
-    """The first n // 2 + 1 elements of the transform of n real numbers; the others are their
-    conjugates."""
+    """The first n // 2 + 1 elements of the transform of n real numbers, not scaled; the others are
+    their conjugates. Types and lengths as in `fourier`."""
     n, along = _length(x, axis), _Along(x.shape, axis)
     element = along.lying(x)
     if n % 2:
@@ -412,7 +415,8 @@ def fourier_of_reals(x: Tensor, *, axis: int) -> tuple[Tensor, Tensor]:
 
 def fourier_to_reals(re: Tensor, im: Tensor, *, axis: int, n: int) -> Tensor:
     """n real numbers, of whose transform these are the first n // 2 + 1 elements, not scaled: the
-    imaginary parts of the first and of the middle element do not count."""
+    imaginary parts of the first and of the middle element do not count. Types and lengths as in
+    `fourier`; raises InvalidModelError also for another number of elements."""
     half, dtype, along = n // 2, re.dtype, _Along(re.shape, axis)
     check_axis(axis, re.rank)
     _check_type(re)
