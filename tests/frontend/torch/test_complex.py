@@ -97,6 +97,24 @@ CASES: dict[str, Any] = {
         _spectrum(x, hop_length=6, normalized=True), 16, 6, window=torch.hann_window(16),
         length=50, normalized=True,
     ),
+    "istft, as long as its signal": lambda x: torch.istft(
+        _spectrum(x), 16, window=torch.hann_window(16), length=_signal(x).shape[-1]
+    ),
+    "istft, to other lengths": lambda x: (
+        torch.istft(
+            _spectrum(x, hop_length=6, normalized=True), 16, 6, window=torch.hann_window(16),
+            normalized=True, length=3 * x.shape[1] + 1,
+        ),
+        torch.istft(
+            torch.stft(_signal(x), 16, 5, 12, torch.hamming_window(12), onesided=False,
+                       return_complex=True),
+            16, 5, 12, torch.hamming_window(12), length=9 * x.shape[1],
+        ),
+        r(torch.istft(
+            _spectrum(x, onesided=False), 16, window=torch.hann_window(16), return_complex=True,
+            onesided=False, length=8 * x.shape[1] - 5,
+        )),
+    ),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ F.max_pool1d(x, 2)                   is a pool of images of one row
 F.adaptive_max_pool2d(x, (None, 4))  is one along rows
 y[n - 1] = 1                         is a copy to y.select(0, n - 1)
 torch.as_tensor(x.shape)             is torch.tensor of them
+torch.istft(y, 64, length=n)         is made of frames
 
 Each would make the sizes that it meets constants of the example. What is written here with others
 computes the same; what none of these rules takes is torch's as before.
@@ -284,6 +285,36 @@ def _corrcoef(x: Tensor) -> Tensor | None:
     return (found / deviations.unsqueeze(1) / deviations).clip(-1, 1)
 
 
+def _istft(
+    x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, normalized: bool = False,
+    onesided: bool | None = None, length: Any = None, return_complex: bool = False,
+) -> Tensor | None:  # fmt: skip
+    """To a length: windows of frames added up, over what the windows' squares add up to."""
+    if not is_symbol(length) or x.shape[-2] not in (n_fft, n_fft // 2 + 1):
+        return None
+    hop, wide = hop_length or n_fft // 4, win_length or n_fft
+    shape = torch.ones(wide) if window is None else window
+    left = (n_fft - wide) // 2
+    shape = F.pad(shape, (left, n_fft - wide - left))
+    norm, bins = "ortho" if normalized else None, x.mT
+    half = x.shape[-2] != n_fft if onesided is None else onesided
+    frames = torch.fft.irfft(bins, n_fft, norm=norm) if half else torch.fft.ifft(bins, norm=norm)
+    frames = frames if half or return_complex else frames.real
+    start = n_fft // 2 if center else 0
+
+    def added(windows: Tensor, beyond: float) -> Tensor:
+        pieces = -(-n_fft // hop)
+        windows = F.pad(windows, (0, pieces * hop - n_fft))
+        lines = (windows[..., k * hop : (k + 1) * hop].flatten(-2) for k in range(pieces))
+        total = sum(F.pad(v, (k * hop, (pieces - 1 - k) * hop)) for k, v in enumerate(lines))
+        assert isinstance(total, Tensor)
+        total = total[..., start : total.shape[-1] - (pieces * hop - n_fft)]
+        return F.pad(total, (0, length), value=beyond).narrow(-1, 0, length)
+
+    return added(frames * shape, 0.0) / added((shape * shape).expand(x.shape[-1], n_fft), 1.0)
+
+
 def _as_tensor(data: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor | None:
     """Of sizes: what torch.export has for torch.tensor of them."""
     if isinstance(data, Tensor) or not is_symbol(*pytree.tree_leaves(data)):
@@ -414,6 +445,7 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     torch.linalg.vander: functools.partial(_vander, increasing=True),
     **dict.fromkeys((torch.linalg.multi_dot, torch.chain_matmul), _products),
     **dict.fromkeys((torch.cov, Tensor.cov), _cov),
+    **dict.fromkeys((torch.istft, Tensor.istft), _istft),
     **dict.fromkeys((torch.mean, Tensor.mean), _complex_mean),
     **dict.fromkeys((torch.as_tensor, torch.asarray), _as_tensor),
     Tensor.__setitem__: _set_item,
