@@ -19,7 +19,19 @@ from dataclasses import dataclass, replace
 from math import inf, isclose, prod
 from typing import Any, Final
 
-from pliant.ir.expr import Axis, Binary, Const, Expr, Index, Load, Reduce, Select, const, substitute
+from pliant.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    const,
+    loads_of,
+    substitute,
+)  # fmt: skip
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute
 from pliant.lower.access import bare_name, takes_long
@@ -96,8 +108,8 @@ def _of_row(x: Expr, tensor: Compute, members: Mapping[str, Stage]) -> Stage | N
 
 
 def _near(group: Group, v: _Variance) -> Expr | None:
-    """The mean of a row's first elements, in terms of what the kernel reads; None where they would
-    take long to compute twice."""
+    """The mean of a row's first elements, in terms of what the kernel reads; None where they cannot
+    be computed twice, or take long."""
     tensor = v.squares.tensor
     assert isinstance(tensor, Compute)
     rows = {a.var for a in tensor.axes}
@@ -108,7 +120,12 @@ def _near(group: Group, v: _Variance) -> Expr | None:
         pairs = zip(terms[::2], terms[1::2], strict=True)
         terms = [Binary("add", a, b) for a, b in pairs]
     near = Binary("mul", terms[0], const(1 / FIRST, terms[0].dtype))
-    return None if takes_long(near) else near
+    elsewhere = {n.source.name for n in loads_of(near) if not _is_of_row(n, rows)}
+    return None if takes_long(near) or elsewhere & group.names() else near
+
+
+def _is_of_row(x: Load, rows: Set[str]) -> bool:
+    return {bare_name(i) for i in x.indices} <= rows
 
 
 def _first(axes: Sequence[Axis]) -> list[dict[str, int]]:
@@ -127,7 +144,7 @@ def _through(x: Expr, group: Group, rows: Set[str]) -> Expr:
     members = {m.name: m.tensor for m in group.members}
 
     def visit(node: Node) -> Node:
-        if isinstance(node, Load) and not {bare_name(i) for i in node.indices} <= rows:
+        if isinstance(node, Load) and not _is_of_row(node, rows):
             made = members.get(node.source.name)
             inner = readthrough(made, node.indices) if isinstance(made, Compute) else None
             return node if inner is None else _through(inner, group, rows)
