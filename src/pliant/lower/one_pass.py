@@ -31,7 +31,7 @@ from pliant.ir.expr import (
     const,
     loads_of,
     substitute,
-)  # fmt: skip
+)
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute
 from pliant.lower.access import bare_name, takes_long
