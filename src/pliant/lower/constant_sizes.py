@@ -29,7 +29,7 @@ from pliant.sym.expr import Int, as_int
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
 PASSED: Final = 1025  # and of one that a kernel passes through several times
 SIDE: Final = 5  # of an image, in places, of which all together are
-DIGITS: Final = 3
+DIGITS: Final = 3  # dimensions that an axis goes through
 MANY: Final = 16  # rows of a product; of fewer it is worth knowing how many there are
 
 

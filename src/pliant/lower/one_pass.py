@@ -14,10 +14,10 @@ layer norm is exact to 3e-5 then. Rows of one value lose nothing, other than by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose, prod
-from typing import Any, Final
+from typing import Final
 
 from pliant.ir.expr import (
     Axis,
@@ -32,11 +32,10 @@ from pliant.ir.expr import (
     loads_of,
     substitute,
 )
-from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute
 from pliant.lower.access import bare_name, takes_long
 from pliant.lower.groups import Group
-from pliant.lower.inline_copies import readthrough
+from pliant.lower.inline_copies import through
 from pliant.lower.layout import Order
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import as_int, var
@@ -112,20 +111,17 @@ def _near(group: Group, v: _Variance) -> Expr | None:
     be computed twice, or take long."""
     tensor = v.squares.tensor
     assert isinstance(tensor, Compute)
-    rows = {a.var for a in tensor.axes}
-    terms = [
-        _through(substitute(v.value, place), group, rows) for place in _first(tensor.reduce_axes)
-    ]
+    terms = [substitute(v.value, place) for place in _first(tensor.reduce_axes)]
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=True)
         terms = [Binary("add", a, b) for a, b in pairs]
-    near = Binary("mul", terms[0], const(1 / FIRST, terms[0].dtype))
-    elsewhere = {n.source.name for n in loads_of(near) if not _is_of_row(n, rows)}
-    return None if takes_long(near) or elsewhere & group.names() else near
-
-
-def _is_of_row(x: Load, rows: Set[str]) -> bool:
-    return {bare_name(i) for i in x.indices} <= rows
+    near = tensor.replace(body=Binary("mul", terms[0], const(1 / FIRST, terms[0].dtype)))
+    # Maps of the kernel are computed again: they are stored after it.
+    maps = {m.name: m.tensor for m in group.members if m.tensor.shape == group.space}
+    for name, made in reversed(maps.items()):
+        near = through(near, {name: made}) if isinstance(made, Compute) else near
+    stored = any(n.source.name in maps for n in loads_of(near.body))
+    return None if stored or takes_long(near.body) else near.body
 
 
 def _first(axes: Sequence[Axis]) -> list[dict[str, int]]:
@@ -137,21 +133,6 @@ def _first(axes: Sequence[Axis]) -> list[dict[str, int]]:
             k, place[axis.var] = divmod(k, axis.extent.value)
         places.append(place)
     return places
-
-
-def _through(x: Expr, group: Group, rows: Set[str]) -> Expr:
-    """The expression with maps of the kernel computed again: they are stored after it."""
-    members = {m.name: m.tensor for m in group.members}
-
-    def visit(node: Node) -> Node:
-        if isinstance(node, Load) and not _is_of_row(node, rows):
-            made = members.get(node.source.name)
-            inner = readthrough(made, node.indices) if isinstance(made, Compute) else None
-            return node if inner is None else _through(inner, group, rows)
-        return node
-
-    body: Any = transform(x, visit)
-    return body  # type: ignore[no-any-return]
 
 
 def _rewrite(

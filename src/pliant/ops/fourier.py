@@ -29,9 +29,9 @@ from typing import Final, NamedTuple
 from pliant.base.dtypes import DType, f32, f64
 from pliant.base.errors import InvalidModelError
 from pliant.graph.operator import Operator
-from pliant.ir.expr import Expr, Index, Load, Unary, as_expr
+from pliant.ir.expr import Expr, Index, Unary, as_expr
 from pliant.ir.tensor import Compute, Tensor, compute, select
-from pliant.ops.common import check_axis
+from pliant.ops.common import check_axis, replaced, without
 from pliant.sym.expr import Int, IntLike, as_int
 
 Place = tuple[Int, ...]
@@ -186,13 +186,6 @@ class Signals:
         """The real part where `part` is 0, else the imaginary one."""
         re, im = (as_expr(0.0, self.dtype) if v is None else v for v in x)
         part = as_int(part)
-        if isinstance(re, Load) and isinstance(im, Load) and re.source is im.source:
-            pairs = zip(re.indices, im.indices, strict=True)
-            apart = [(d, p, q) for d, (p, q) in enumerate(pairs) if p is not q]
-            match apart:
-                case [(d, Index(p), Index(q))] if q - p is as_int(1):  # side by side in memory
-                    at = (*re.indices[:d], Index(p + part), *re.indices[d + 1 :])
-                    return Load(re.source, at)
         if part.is_const:
             return im if part.value else re
         return select(as_expr(part).eq(0), re, im)
@@ -202,12 +195,16 @@ def transformed(x: Signals, n: int, sign: int) -> Signals:
     """The transforms of n elements, not scaled; `sign` is that of the exponent."""
     if n == 1:
         return x
-    known = (*x.before, *x.after)
-    few = all(d.is_const for d in known) and prod(d.value for d in known) < LANES
+    few = _are_few((*x.before, *x.after))
     a = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
     if few and n >= LONG and a >= LANES and all(d is as_int(1) for d in x.after):
         return _in_two(x, a, n // a, sign)
     return _in_steps(x, n, sign)
+
+
+def _are_few(dims: Sequence[Int]) -> bool:
+    """Whether so many side by side are known not to fill vectors."""
+    return all(d.is_const for d in dims) and prod(d.value for d in dims) < LANES
 
 
 def _in_two(x: Signals, a: int, b: int, sign: int) -> Signals:
@@ -320,13 +317,12 @@ class _Along:
     @property
     def are_few(self) -> bool:
         """Whether there are too few beside one another to fill vectors."""
-        return all(d.is_const for d in self.after) and prod(d.value for d in self.after) < LANES
+        return _are_few(self.after)
 
     @property
     def is_turned(self) -> bool:
         """Whether all others are turned to lie beside one another instead."""
-        known = all(d.is_const for d in self.before)
-        return self.are_few and (not known or prod(d.value for d in self.before) >= LANES)
+        return self.are_few and not _are_few(self.before)
 
     def signals(self, read: Callable[[Place], Number], dtype: DType) -> Signals:
         """`read(place)`: the element there."""
@@ -341,7 +337,7 @@ class _Along:
             return lambda i: x[i]
         shape = (x.shape[self.axis], *self.before, *self.after)
         turned = compute(shape, lambda j, *t: x[self.place(t, j)], "turned")
-        return lambda i: turned[(i[self.axis], *i[: self.axis], *i[self.axis + 1 :])]
+        return lambda i: turned[(i[self.axis], *without(i, self.axis))]
 
     def place(self, others: Place, j: Int) -> Place:
         """Where element j of a transform is."""
@@ -360,7 +356,7 @@ class _Along:
 
         def body(*i: Int) -> Expr:
             k, c = part(i)
-            return x.part(self.element(x, (*i[: self.axis], k, *i[self.axis + 1 :])), c)
+            return x.part(self.element(x, replaced(i, self.axis, k)), c)
 
         return compute(shape, body, name)
 
@@ -397,7 +393,7 @@ def fourier_of_reals(x: Tensor, *, axis: int) -> tuple[Tensor, Tensor]:
 
     def pair(i: Place) -> Number:
         j = 2 * i[axis]
-        return Number(*(element((*i[:axis], j + k, *i[axis + 1 :])) for k in (0, 1)))
+        return Number(*(element(replaced(i, axis, j + k)) for k in (0, 1)))
 
     cos, sin = _roots((half + 1,), n, -1, x.dtype)
     pairs = transformed(along.signals(pair, x.dtype), half, -1)
