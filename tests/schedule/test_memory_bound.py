@@ -177,11 +177,15 @@ def test_rows_that_are_kept() -> None:
     ("module", "columns", "large"),
     [
         (nn.Softmax(-1), 1088, False),
+        (nn.Softmax(-1), 1000, False),
+        (nn.Softmax(-1), 1024, True),
+        (nn.Softmax(-1), 131, False),
         (nn.Softmax(-1), 112, False),
         (nn.Softmax(-1), 16, False),
         (nn.Softmax(-1), 1088, True),
         (nn.Softmax(-1), 112, True),
         (nn.LogSoftmax(-1), 1088, False),
+        (nn.LogSoftmax(-1), 1023, False),
         (nn.LogSoftmax(-1), 112, False),
         (nn.LogSoftmax(-1), 16, False),
         (nn.RMSNorm(1088, elementwise_affine=False), 1088, True),
@@ -192,8 +196,8 @@ def test_rows_that_are_kept() -> None:
 def test_rows_are_stored_while_the_next_is_computed(
     module: nn.Module, columns: int, large: bool, lanes: int
 ) -> None:
-    """Of whole lines, in the loop of a dear pass, or of the one before where memory is the limit;
-    and nothing around the rows is written."""
+    """In the loop of a dear pass, with the pass before it or without, or of that one where memory
+    is the limit; and nothing around the rows is written."""
     p = scheduled(module, columns=columns, large=large, lanes=lanes)
     stored = p.loops(p.function.buffers[-1].name)[:3]  # parts, rows, blocks of columns
     assert [p.loop(x).kind for x in stored] == ["parallel", "serial", "serial"]
@@ -207,6 +211,22 @@ def test_rows_are_stored_while_the_next_is_computed(
         want = module(torch.tensor(x)).detach()
         np.testing.assert_allclose(whole[1:-1], want, rtol=1e-5, atol=1e-6)
         assert (whole[[0, -1]] == np.float32(np.pi)).all()
+
+
+@pytest.mark.parametrize(("columns", "lanes", "passes"), [
+    (1024, 16, 3), (1000, 16, 3), (112, 16, 3), (1024, 8, 2), (1000, 8, 2), (1088, 16, 2),
+])  # fmt: skip
+def test_three_rows_at_once(columns: int, lanes: int, passes: int) -> None:
+    """One is stored, the next computed, the maximum of the third found, where it is known that they
+    fit; what is read of the third and where the next is stored is asked for."""
+    p = scheduled(nn.Softmax(-1), columns=columns, lanes=lanes)
+    x, *_, y = p.function.buffers
+    stored = p.loops(y.name)[:3]
+    rows = {p.block(n).bindings[0] for n in p.blocks if p.loops(n)[:3] == stored}
+    assert {r.subs(dict.fromkeys(stored, 0)) for r in rows} == {as_int(k) for k in range(passes)}
+    if passes == 3:
+        asked = {name: ahead for name, ahead, *_ in noted(p, PREFETCH)}
+        assert asked == {x.name: as_int(2048), y.name: maximum(columns, 1280)}
 
 
 @pytest.mark.parametrize(("large", "lanes", "depth"), [(True, 8, 6), (True, 16, 5), (False, 8, 5)])

@@ -36,6 +36,27 @@ def test_one_loop_for_each_way(unrolled: int) -> None:
     assert len(stores) == 2 * unrolled
 
 
+ASKED = """
+@loop
+def twice(x: f32["n", 64], y: f32["n", 64], n: i64):
+    for i in grid(n):
+        for k in grid(4):
+            for j in vectorized(16, notes={"stream": 0, "prefetch": ("y", size("64"), "", 1, 1)}):
+                with block("y", S(i, n), S(16*k + j, 64)) as (a, b):
+                    y[a, b] = x[a, b] * 2.0
+"""
+
+
+def test_what_goes_past_asks_for_no_line() -> None:
+    """Of the two loops the one whose stores go through the caches does."""
+    text = kernel_source(parse_function(ASKED), target("x86-64-avx512")).text
+    body = text[text.index("define i32") :].splitlines()
+    lines = [x for x in body if STORE in x or "llvm.prefetch" in x]
+    assert [("prefetch" in x, "nontemporal" in x) for x in lines] == [
+        (False, True), (True, False), (False, False),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("byte", [0, 16, 4])
 @pytest.mark.parametrize("unrolled", [1, 4])
 def test_values(unrolled: int, byte: int) -> None:

@@ -145,7 +145,8 @@ def store(
         if place.unpacked:
             _store_unpacked(e, address, exprs.widen(e, value))
             return
-        if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write:
+        goes_past = e.mask is None and e.stream_from is not None and e.past is True
+        if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write and not goes_past:
             _prefetch(e, buffer, address, e.ahead)
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):

@@ -41,6 +41,7 @@ RUN: Final = 256  # columns that are stored late before as many are computed, wh
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
+ROOM_OF_THREE: Final = 24 << 10  # bytes of rows of which one is read, one computed, one stored
 STAGES: Final = 20  # of such rows, at most: each has code of its own
 AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
 FURTHER: Final = 8 << 10  # … and where it is the only one
@@ -76,15 +77,18 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     for name, loop in lines.items():
         p, head = in_lines(p, loop, lanes)
         heads += [head] * any(n in group.kept for n in group.sources(name))
-    part, rest, late = row, "", None
+    part, rest, late, early = row, "", None, ""
     if group.stored_late:
         last = max(runs)
+        first = min(runs)
+        early = runs[first] if first == last - 2 and group.runs_early(first, lanes) else ""
         in_runs = spec.large and lanes <= FEW_LANES and group.dear(last - 1)
         run = RUN // (lanes * UNROLL_DEAR) if in_runs else 1
-        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], work, run)
+        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], early, work, run)
     if late is not None:
         p, part, row, runs[last - 1] = late  # it does the work of both
-        del runs[last]
+        for level in (last, first) if early else (last,):
+            del runs[level]
     elif row:
         if together > 1:
             p, rest = _whole_groups(p, row, spec.rows, group.count // together)
@@ -96,6 +100,8 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
+    if late is not None and early:
+        return _next_and_further(p, group, row, runs[max(runs)])
     if spec.large and len(runs) == 1:
         return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
     behind = frozenset() if late is None else group.stored_late
@@ -104,7 +110,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
     """The maps that are stored in a pass of their own, in rows that may straddle cache lines."""
-    if group.spec.in_lines:
+    if group.spec.in_lines or group.stored_late:
         return []
     levels = [group.level[n] for n in columns]
     return [n for n in columns if n in group.kept and levels.count(group.level[n]) == 1]
@@ -163,14 +169,27 @@ class RowGroup:
         that is dear; or memory is the limit, and it is the first, which waits as it reads (Zen 3:
         RMS norm takes 0.88 to 0.95 as long). Not where rows are long, for the first cache has no
         room for two of them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long
-        without, layer norm 0.65)."""
+        without, layer norm 0.65). Rows that straddle lines are stored late where caches keep them
+        (Zen 5: softmax of 1,000 columns takes 0.79 as long, past the caches 1.1 times), unless they
+        are so short that several are computed together, or may be long (1.14 times)."""
         spec, last = self.spec, max(self.level.values(), default=0)
         sums = any(self.level[n] == last for n in self.reductions)
-        if not spec.in_lines or sums or self.dear(last) or last < 1:
+        if sums or self.dear(last) or last < 1:
+            return frozenset()
+        few = not self.columns.is_const or self.columns.value < SHORT
+        if not spec.in_lines and (few or spec.large or spec.long):
             return frozenset()
         if not self.dear(last - 1) and not (spec.large and last == 1 and not spec.long):
             return frozenset()
         return frozenset(n for n in self.kept if self.level[n] == last)
+
+    def runs_early(self, level: int, lanes: int) -> bool:
+        """Whether a pass runs with the two after it, for a row of its own. Not where the first
+        cache has no room for three rows (Zen 5: softmax of 12 KB takes 1.15 times as long), nor
+        where there are few registers (with those of AVX2 1.07 to 1.18 times)."""
+        row = self.columns * max(t.dtype.bytes for t in self.members.values())
+        fits = row.is_const and row.value <= ROOM_OF_THREE // 3
+        return fits and lanes > FEW_LANES and not self.dear(level)
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -377,6 +396,25 @@ def _further(p: Program, row: str, blocks: str) -> Program:
                 with suppress(SchedulingError):
                     p = p.prefetch(loop, a.buffer.name, FURTHER // a.buffer.dtype.bytes, cache=2)
                     break  # a loop asks for one thing
+    return p
+
+
+def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Program:
+    """The pass over three rows asks for what it reads of the last one further on, and for the lines
+    that the next row is stored to (Zen 5: rows that the last cache just has no room for take 0.8 as
+    long)."""
+    asked: set[str] = set()
+    for loop in reversed(p.innermost(blocks)):  # what is read of the last row comes last
+        for a in accesses(p.loop(loop), p.invoked):
+            name, reads = a.buffer.name, read_apart(a, row) is not None
+            stores = a.write and name in group.stored_late
+            if name in asked or not (reads or stores):
+                continue
+            ahead = as_int((FURTHER if reads else AHEAD) // a.buffer.dtype.bytes)
+            with suppress(SchedulingError):
+                p = p.prefetch(loop, name, maximum(group.columns, ahead) if stores else ahead)
+                asked.add(name)
+                break  # a loop asks for one thing
     return p
 
 
