@@ -229,6 +229,28 @@ def test_three_rows_at_once(columns: int, lanes: int, passes: int) -> None:
         assert asked == {x.name: as_int(2048), y.name: maximum(columns, 1280)}
 
 
+@pytest.mark.parametrize(("module", "columns", "lanes", "late"), [
+    (nn.RMSNorm(1024, elementwise_affine=False), 1024, 16, True),
+    (nn.RMSNorm(1000, elementwise_affine=False), 1000, 16, True),
+    (nn.LayerNorm(1000, elementwise_affine=False), 1000, 16, True),
+    (nn.LayerNorm(1024, elementwise_affine=False), 1024, 16, False),
+    (nn.RMSNorm(64, elementwise_affine=False), 64, 16, False),
+    (nn.RMSNorm(1024, elementwise_affine=False), 1024, 8, False),
+])  # fmt: skip
+def test_rows_are_stored_as_sums_are_read(
+    module: nn.Module, columns: int, lanes: int, late: bool
+) -> None:
+    """In the caches where nothing comes before the sums, or where rows straddle lines."""
+    p = scheduled(module, columns=columns, lanes=lanes)
+    stored = p.loops(p.function.buffers[-1].name)[:3]
+    assert (sum(p.loops(n)[:3] == stored for n in p.blocks) > 1) is late
+    for rows in (1, 2, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+        y = np.full((rows, columns), np.nan, np.float32)
+        native(p.function, [x, y], {"n0": rows})
+        np.testing.assert_allclose(y, module(torch.tensor(x)), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(("large", "lanes", "depth"), [(True, 8, 6), (True, 16, 5), (False, 8, 5)])
 def test_runs_are_stored_past_the_caches(large: bool, lanes: int, depth: int) -> None:
     """Before as many columns are computed, where a block of columns is less than some lines."""

@@ -58,7 +58,7 @@ def attention_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic) -> Program:
 
 def _scheduled(spec: Spec, lanes: int, mm: MatmulIntrinsic, *, hidden: bool) -> Program:
     """The schedule, perhaps with the keys, too, that a mask hides from a block of rows."""
-    parts = _Parts(spec)
+    parts = _Parts(spec, lanes)
     first, last, group = parts.first, parts.last, parts.group
     p = start(spec, parts.order, intrinsics=mm.intrinsics)
     p = inline_maps(p, spec, parts.epilogue)
@@ -186,7 +186,7 @@ def _placed(
 class _Parts:
     """What the members of a spec are."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, lanes: int) -> None:
         names = [name for name, _ in spec.members]
         self.first, self.last = (name for name, _ in spec.plans)
         between = names[1 : names.index(self.last)]
@@ -217,7 +217,8 @@ class _Parts:
             replace(
                 spec, kind="row", space=shape, order=(*rows, column), rows=len(rows),
                 members=tuple((n, tensors[n]) for n in late), outputs=(self.weights,),
-            )
+            ),
+            lanes,
         )  # fmt: skip
         again = [n for n in late if group.over_space(n) and n not in group.kept]
         # What lies where the scores did: what is kept of their type, if anything is.

@@ -49,7 +49,7 @@ FURTHER: Final = 8 << 10  # … and where it is the only one
 
 def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     """A schedule for a group of rows."""
-    group = RowGroup(spec)
+    group = RowGroup(spec, lanes)
     p = start(spec, group.in_passes())
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
@@ -81,7 +81,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if group.stored_late:
         last = max(runs)
         first = min(runs)
-        early = runs[first] if first == last - 2 and group.runs_early(first, lanes) else ""
+        early = runs[first] if first == last - 2 and group.runs_early(first) else ""
         in_runs = spec.large and lanes <= FEW_LANES and group.dear(last - 1)
         run = RUN // (lanes * UNROLL_DEAR) if in_runs else 1
         late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], early, work, run)
@@ -100,7 +100,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
-    if late is not None and early:
+    if late is not None and (early or (len(runs) == 1 and not spec.large)):
         return _next_and_further(p, group, row, runs[max(runs)])
     if spec.large and len(runs) == 1:
         return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
@@ -119,8 +119,8 @@ def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
 class RowGroup:
     """What the members of a spec are to the rows."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, spec: Spec, lanes: int) -> None:
+        self.spec, self.lanes = spec, lanes
         self.members: dict[str, Compute] = {}
         for name, tensor in spec.members:
             assert isinstance(tensor, Compute)
@@ -166,30 +166,41 @@ class RowGroup:
 
     def _stored_late(self) -> frozenset[str]:
         """What the last pass stores, where it does nothing else and runs well with the one before:
-        that is dear; or memory is the limit, and it is the first, which waits as it reads (Zen 3:
-        RMS norm takes 0.88 to 0.95 as long). Not where rows are long, for the first cache has no
-        room for two of them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long
-        without, layer norm 0.65). Rows that straddle lines are stored late where caches keep them
+        that is dear, or `_waits`. Rows that straddle lines are stored late where caches keep them
         (Zen 5: softmax of 1,000 columns takes 0.79 as long, past the caches 1.1 times), unless they
         are so short that several are computed together, or may be long (1.14 times)."""
         spec, last = self.spec, max(self.level.values(), default=0)
         sums = any(self.level[n] == last for n in self.reductions)
         if sums or self.dear(last) or last < 1:
             return frozenset()
-        few = not self.columns.is_const or self.columns.value < SHORT
-        if not spec.in_lines and (few or spec.large or spec.long):
+        short = not self.columns.is_const or self.columns.value < SHORT
+        if not spec.in_lines and (short or spec.large or spec.long):
             return frozenset()
-        if not self.dear(last - 1) and not (spec.large and last == 1 and not spec.long):
+        if not self.dear(last - 1) and not (last == 1 and self._waits(short)):
             return frozenset()
         return frozenset(n for n in self.kept if self.level[n] == last)
 
-    def runs_early(self, level: int, lanes: int) -> bool:
+    def runs_early(self, level: int) -> bool:
         """Whether a pass runs with the two after it, for a row of its own. Not where the first
         cache has no room for three rows (Zen 5: softmax of 12 KB takes 1.15 times as long), nor
         where there are few registers (with those of AVX2 1.07 to 1.18 times)."""
         row = self.columns * max(t.dtype.bytes for t in self.members.values())
         fits = row.is_const and row.value <= ROOM_OF_THREE // 3
-        return fits and lanes > FEW_LANES and not self.dear(level)
+        return fits and self.lanes > FEW_LANES and not self.dear(level)
+
+    def _waits(self, short: bool) -> bool:
+        """Whether the first pass waits for what it reads, and can store the row before meanwhile:
+        where memory is the limit (Zen 3: RMS norm takes 0.88 to 0.95 as long), or where nothing has
+        to come before its sums and there are registers for both (Zen 5: RMS norm in the caches 0.86
+        to 0.93; layer norm, which has a mean of some elements first, 0.95 to 1.1, but of rows that
+        straddle lines 0.9). Not where rows are long, for the first cache has no room for two of
+        them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long without, layer
+        norm 0.65)."""
+        if self.spec.long or self.spec.large:
+            return not self.spec.long
+        first = [n for n in self.members if self.level[n] == 0]
+        only = all(n in self.reductions or self.over_space(n) for n in first)
+        return (only or not self.spec.in_lines) and not short and self.lanes > FEW_LANES
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -400,9 +411,9 @@ def _further(p: Program, row: str, blocks: str) -> Program:
 
 
 def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Program:
-    """The pass over three rows asks for what it reads of the last one further on, and for the lines
-    that the next row is stored to (Zen 5: rows that the last cache just has no room for take 0.8 as
-    long)."""
+    """The only pass, over several rows, asks for what it reads of the last one further on, and for
+    the lines that the next row is stored to (Zen 5: rows that the last cache just has no room for
+    take 0.8 as long)."""
     asked: set[str] = set()
     for loop in reversed(p.innermost(blocks)):  # what is read of the last row comes last
         for a in accesses(p.loop(loop), p.invoked):
