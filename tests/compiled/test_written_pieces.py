@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +159,19 @@ def _chain(steps: int) -> Fn:
         return x
 
     return run
+
+
+def test_many_pieces_share_a_kernel() -> None:
+    """Where some pieces begin in the whole is nothing that their kernel knows."""
+
+    def run(x: torch.Tensor) -> Any:
+        return torch.cat([x * k for k in range(200)], 1)
+
+    f = pliant.compile(Apply(run), (tensor(3, 16),), dynamic_shapes=(({0: "n"},),))
+    names = re.findall(r"(k_map_\w+) \[map\] concat", str(f.explain()))
+    assert len(names) > len(set(names)) == 2  # of 64 pieces each, and of all
+    for n in (3, 1, 8):
+        assert_same(f(tensor(n, 16, seed=n)), run(tensor(n, 16, seed=n)))
 
 
 def test_nested_choices() -> None:

@@ -8,7 +8,7 @@ The conditions say where pieces begin; each value is in terms of the whole's pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pliant.ir.expr import Binary, Expr, Index, Select, as_expr, substitute
 from pliant.ir.tensor import Compute, Tensor, compute, select
@@ -56,16 +56,21 @@ class Pieces:
             [piece.extent if d == self.axis else n for d, n in enumerate(self.tensor.shape)]
         )
 
-    def alone(self, piece: Piece) -> Compute:
-        """The piece as a tensor of its own."""
+    def alone(self, *pieces: Piece) -> Compute:
+        """A piece, or some that follow each other, as a tensor of its own. Where they begin in the
+        whole is not seen: others of the same lengths are made by the same kernel."""
+        begin = pieces[0].begin
 
         def element(*at: Int) -> Expr:
             places = {a.var: i for a, i in zip(self.tensor.axes, at, strict=True)}
-            places[self.tensor.axes[self.axis].var] = at[self.axis] + piece.begin
-            value: Expr = substitute(piece.value, places)
-            return value
+            places[self.tensor.axes[self.axis].var] = at[self.axis] + begin
+            values: list[Expr] = [substitute(p.value, places) for p in pieces]
+            moved = zip(pieces, values, strict=True)
+            return chosen(
+                at[self.axis], [Piece(p.begin - begin, p.end - begin, v) for p, v in moved]
+            )
 
-        return compute(self.shape(piece), element)
+        return compute(self.shape(replace(pieces[-1], begin=begin)), element)
 
 
 def pieces_of(tensor: Tensor, facts: Facts) -> Pieces | None:

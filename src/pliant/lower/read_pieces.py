@@ -176,9 +176,9 @@ class _Reading:
 
     def _chunk(self, stage: Stage, own: Pieces, pieces: Sequence[Piece]) -> Piece:
         """A piece that reads a stage of its own, of these pieces."""
-        piece = Piece(pieces[0].begin, pieces[-1].end, chosen(own.along, pieces))
+        piece = replace(pieces[-1], begin=pieces[0].begin)
         name = self.s.fresh(f"{stage.name}.pieces")
-        tensor = self._inside(simplify_indices(own.alone(piece), self.s.facts))
+        tensor = self._inside(simplify_indices(own.alone(*pieces), self.s.facts))
         self.s.types[name] = Input(name, tensor.dtype, tensor.shape)
         made = Stage(name, tensor, stage.op, stage.spans)
         self.made.setdefault(stage.name, []).append(made)
