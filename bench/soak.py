@@ -19,6 +19,7 @@ Exit code 4 where something is not so, 1 where a model could not be measured.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ THREADS: Final = 8
 SHAPES: Final = 50
 WARMUP: Final = 100
 PAGE: Final = 4096
+_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # glibc has it
 
 
 def soak(name: str, count: int, threads: int) -> dict[str, Any]:
@@ -70,7 +72,9 @@ def _call(f: Compiled, inputs: Inputs) -> list[torch.Tensor]:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory."""
+    """Bytes of this process in memory, without those of freed blocks, of which the C library keeps
+    more or less as inputs and results come and go."""
+    _TRIM(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
@@ -92,7 +96,8 @@ def _memory(f: Compiled, case: Case, sizes: Sequence[Sizes]) -> tuple[dict[str, 
     begun, bytes_then, hashes = time.perf_counter(), [], []
     for s in sizes:
         hashes.append(bits(_call(f, case.make(**s))))
-        bytes_then.append(_resident())
+        if min(len(hashes) - 1, len(sizes) - len(hashes)) < 100:
+            bytes_then.append(_resident())
     first, last = fmean(bytes_then[:100]), fmean(bytes_then[-100:])
     seconds = time.perf_counter() - begun
     row = {"MiB": round(last / 2**20, 1), "growth": last / first, "seconds": round(seconds, 1)}
