@@ -46,6 +46,7 @@ GROWTH: Final = 1.01
 THREADS: Final = 8
 SHAPES: Final = 50
 WARMUP: Final = 100
+ENDS: Final = 100  # first and last calls, whose memory is compared
 PAGE: Final = 4096
 _TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # glibc has it
 
@@ -96,9 +97,9 @@ def _memory(f: Compiled, case: Case, sizes: Sequence[Sizes]) -> tuple[dict[str, 
     begun, bytes_then, hashes = time.perf_counter(), [], []
     for s in sizes:
         hashes.append(bits(_call(f, case.make(**s))))
-        if min(len(hashes) - 1, len(sizes) - len(hashes)) < 100:
+        if min(len(hashes) - 1, len(sizes) - len(hashes)) < ENDS:
             bytes_then.append(_resident())
-    first, last = fmean(bytes_then[:100]), fmean(bytes_then[-100:])
+    first, last = fmean(bytes_then[:ENDS]), fmean(bytes_then[-ENDS:])
     seconds = time.perf_counter() - begun
     row = {"MiB": round(last / 2**20, 1), "growth": last / first, "seconds": round(seconds, 1)}
     return row, hashes

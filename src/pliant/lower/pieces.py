@@ -64,11 +64,10 @@ class Pieces:
         def element(*at: Int) -> Expr:
             places = {a.var: i for a, i in zip(self.tensor.axes, at, strict=True)}
             places[self.tensor.axes[self.axis].var] = at[self.axis] + begin
-            values: list[Expr] = [substitute(p.value, places) for p in pieces]
-            moved = zip(pieces, values, strict=True)
-            return chosen(
-                at[self.axis], [Piece(p.begin - begin, p.end - begin, v) for p, v in moved]
+            moved = (
+                Piece(p.begin - begin, p.end - begin, substitute(p.value, places)) for p in pieces
             )
+            return chosen(at[self.axis], list(moved))
 
         return compute(self.shape(replace(pieces[-1], begin=begin)), element)
 

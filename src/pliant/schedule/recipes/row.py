@@ -87,8 +87,9 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], early, work, run)
     if late is not None:
         p, part, row, runs[last - 1] = late  # it does the work of both
-        for level in (last, first) if early else (last,):
-            del runs[level]
+        del runs[last]
+        if early:
+            del runs[first]
     elif row:
         if together > 1:
             p, rest = _whole_groups(p, row, spec.rows, group.count // together)
@@ -100,9 +101,10 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
-    if late is not None and (early or (len(runs) == 1 and not spec.large)):
-        return _next_and_further(p, group, row, runs[max(runs)])
-    if spec.large and len(runs) == 1:
+    only = len(runs) == 1
+    if only and late is not None and (early or not spec.large):
+        return _next_and_further(p, group, row, *runs.values())
+    if only and spec.large:
         return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
     behind = frozenset() if late is None else group.stored_late
     return _next_rows(p, group, row, runs, behind, lanes)
@@ -173,10 +175,9 @@ class RowGroup:
         sums = any(self.level[n] == last for n in self.reductions)
         if sums or self.dear(last) or last < 1:
             return frozenset()
-        short = not self.columns.is_const or self.columns.value < SHORT
-        if not spec.in_lines and (short or spec.large or spec.long):
+        if not spec.in_lines and (self._may_be_short() or spec.large or spec.long):
             return frozenset()
-        if not self.dear(last - 1) and not (last == 1 and self._waits(short)):
+        if not self.dear(last - 1) and not (last == 1 and self._waits()):
             return frozenset()
         return frozenset(n for n in self.kept if self.level[n] == last)
 
@@ -188,7 +189,10 @@ class RowGroup:
         fits = row.is_const and row.value <= ROOM_OF_THREE // 3
         return fits and self.lanes > FEW_LANES and not self.dear(level)
 
-    def _waits(self, short: bool) -> bool:
+    def _may_be_short(self) -> bool:
+        return not self.columns.is_const or self.columns.value < SHORT
+
+    def _waits(self) -> bool:
         """Whether the first pass waits for what it reads, and can store the row before meanwhile:
         where memory is the limit (Zen 3: RMS norm takes 0.88 to 0.95 as long), or where nothing has
         to come before its sums and there are registers for both (Zen 5: RMS norm in the caches 0.86
@@ -196,11 +200,15 @@ class RowGroup:
         straddle lines 0.9). Not where rows are long, for the first cache has no room for two of
         them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long without, layer
         norm 0.65)."""
-        if self.spec.long or self.spec.large:
-            return not self.spec.long
+        if self.spec.long:
+            return False
+        if self.spec.large:
+            return True
+        if self.lanes <= FEW_LANES or self._may_be_short():
+            return False
         first = [n for n in self.members if self.level[n] == 0]
-        only = all(n in self.reductions or self.over_space(n) for n in first)
-        return (only or not self.spec.in_lines) and not short and self.lanes > FEW_LANES
+        at_once = all(n in self.reductions or self.over_space(n) for n in first)
+        return at_once or not self.spec.in_lines
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""

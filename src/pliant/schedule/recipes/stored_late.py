@@ -75,18 +75,12 @@ def _times(
     parts = pipeline_of(p.loop(row), (), ()).parts
     loops = [s.var if isinstance(s, For) else "" for s in parts]
     at, first = loops.index(dear), loops.index(early) if early else -1
-    own = {place.buffer for place in stored(parts[at])}
-    stages: list[int] = []
-    ranks: list[int] = []
-    for k, part in enumerate(parts):
-        made = {place.buffer for place in stored(part)}
-        if any(b.name in outputs for b in made):
-            stage, rank = 2, 2
-        elif early and k < at and not made & own:
-            stage, rank = 0, 0 if k < first else 4 if k == first else 6
-        else:
-            stage, rank = 1, 1 if k < at else 3 if k == at else 5
-        stages.append(stage)
-        ranks.append(rank)
-    order = sorted(range(len(parts)), key=ranks.__getitem__)
+    made = [{place.buffer for place in stored(x)} for x in parts]
+    late = [k for k, x in enumerate(made) if any(b.name in outputs for b in x)]
+    soon = [k for k in range(at) if early and k not in late and not made[k] & made[at]]
+    rest = [k for k in range(len(parts)) if k not in late and k not in soon]
+    order = [k for k in soon if k < first] + [k for k in rest if k < at] + late
+    order += [at] + [k for k in soon if k == first]
+    order += [k for k in rest if k > at] + [k for k in soon if k > first]
+    stages = [2 if k in late else 0 if k in soon else 1 for k in range(len(parts))]
     return [s - min(stages) for s in stages], [order.index(k) for k in range(len(parts))]
