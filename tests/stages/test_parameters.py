@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ import pliant
 from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.target import target
 from tests.compiled.torch_run import Apply, traced
+from tests.frontend.torch.running import assert_same
 from tests.stages.oracle import stages_of
 
 
@@ -77,3 +80,15 @@ def test_sides_that_are_numbers_elsewhere(sides: tuple[int, int]) -> None:
     f = pliant.compile(Apply(function), args)
     for got, want in zip(f(*args), function(*args), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("heads", [(4, 2, 32), (2, 4, 48), (3, 20), (2, 3, 4, 16), (5, 2, 7)])
+def test_groups_of_heads(heads: tuple[int, ...]) -> None:
+    """What sums over heads, their groups and elements of them knows one size of another."""
+    together = nn.Linear(math.prod(heads), 24).requires_grad_(False)
+    model = Apply(lambda x, y: together((x * y).sum(1).flatten(1)))
+    x, y = torch.randn(6, 9, *heads), torch.randn(6, 9, *heads)
+    assert_same(pliant.compile(model, (x, y))(x, y), model(x, y), tolerance=1e-5)
+    turned = Apply(lambda x, y: together(torch.einsum("bs...d,bs...->b...d", x, y).flatten(1)))
+    y = torch.randn(6, 9, *heads[:-1])
+    assert_same(pliant.compile(turned, (x, y))(x, y), turned(x, y), tolerance=1e-5)

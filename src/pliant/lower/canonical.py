@@ -38,7 +38,7 @@ from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
 from pliant.lower.sliced import Place, Slice, by_slices
-from pliant.sym.atoms import Atom, VarAtom
+from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
@@ -295,11 +295,13 @@ def _ints(tensor: Tensor) -> Iterator[Int]:
 
 def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
     """Of axes of constant extents that are read in two how many rows there are, and of how many
-    elements: an image of the phases of a transposed convolution, channels in groups. Not panels of
-    what is `packed`."""
+    elements: an image of the phases of a transposed convolution, channels in groups. Of those that
+    are summed over, and are read in three and more, how large a part in the middle is, and what
+    that is a part of: groups of heads. Not panels of what is `packed`."""
     if not isinstance(tensor, Compute):
         return
     extents = {a.var: a.extent.value for a in tensor.axes if a.extent.is_const}
+    summed = {a.var for a in tensor.reduce_axes if a.extent.is_const}
     for load in own_nodes(tensor.body):
         if not isinstance(load, Load) or load.source.name in packed:
             continue
@@ -310,6 +312,22 @@ def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[In
                 each, left = divmod(extents[name], rows.value)
                 if each > 1 and not left and index is Index(var(name) // each):
                     yield rows, as_int(each)
+        digits = [d for i in load.indices if isinstance(i, Index) and (d := _digit(i.int_))]
+        for name, low, modulus in sorted(digits):
+            if name in summed:
+                yield as_int(modulus), as_int(low)
+
+
+def _digit(x: Int) -> tuple[str, int, int] | None:
+    """The variable, `low` and `modulus` of (variable // low) % modulus."""
+    rest = x.sole_atom
+    whole = rest.num.sole_atom if isinstance(rest, ModAtom) else None
+    if not isinstance(rest, ModAtom) or not isinstance(whole, DivAtom):
+        return None
+    name = whole.num.sole_atom
+    if not isinstance(name, VarAtom) or not whole.den.is_const or not rest.den.is_const:
+        return None
+    return name.name, whole.den.value, rest.den.value
 
 
 class _Sizes:
