@@ -41,6 +41,7 @@ class NodeMeta(type):
 
     _fields: tuple[str, ...]
     _defaults: dict[str, Any]
+    _puts: tuple[Callable[[Any, Any], None], ...]  # set the fields, past `__setattr__`
     _key: Callable[[tuple[Any, ...]], Any] | None = None  # tells apart fields that compare equal
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> NodeMeta:
@@ -61,6 +62,7 @@ class NodeMeta(type):
         space["__match_args__"] = tuple(fields)
         cls = super().__new__(mcs, name, bases, space)
         cls._fields, cls._defaults = tuple(fields), defaults
+        cls._puts = tuple([getattr(cls, field).__set__ for field in fields])
         return cls
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -72,8 +74,8 @@ class NodeMeta(type):
         found = None if entry is None else entry()
         if found is None:
             found = object.__new__(cls)  # type: ignore[arg-type]
-            for field, value in zip(fields, args, strict=True):
-                object.__setattr__(found, field, value)
+            for put, value in zip(cls._puts, args, strict=True):
+                put(found, value)
             found.__post_init__()
             with _MAKING:  # threads that race agree on one
                 entry = _TABLE.get(key)
@@ -135,7 +137,14 @@ class Node(metaclass=NodeMeta):
         try:
             found: tuple[Node, ...] = self._below  # type: ignore[attr-defined]
         except AttributeError:  # walked for the first time
-            found = tuple(n for field in self._fields for n in _nodes_in(getattr(self, field)))
+            below: list[Node] = []
+            for field in self._fields:
+                value = getattr(self, field)
+                if isinstance(value, Node):
+                    below.append(value)
+                elif type(value) is tuple and value:
+                    _nodes_in(value, below)
+            found = tuple(below)
             object.__setattr__(self, "_below", found)
         return found
 
@@ -146,28 +155,35 @@ class Node(metaclass=NodeMeta):
         changed = False
         values = []
         for field in self._fields:
-            old = getattr(self, field)
-            new = _map_in(old, fn)
-            changed |= new is not old
+            old = new = getattr(self, field)
+            if isinstance(old, Node):
+                new = fn(old)
+            elif type(old) is tuple and old:
+                new = _map_in(old, fn)
+            if new is not old:
+                changed = True
             values.append(new)
         return type(self)(*values) if changed else self
 
 
-def _nodes_in(value: object) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif type(value) is tuple:
-        for item in value:
-            yield from _nodes_in(item)
+def _nodes_in(values: tuple[Any, ...], found: list[Node]) -> None:
+    for value in values:
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            _nodes_in(value, found)
 
 
-def _map_in(value: Any, fn: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Node):
-        return fn(value)
-    if type(value) is tuple:
-        new = tuple(_map_in(item, fn) for item in value)
-        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
-    return value
+def _map_in(values: tuple[Any, ...], fn: Callable[[Any], Any]) -> tuple[Any, ...]:
+    changed, new = False, list(values)
+    for k, old in enumerate(values):
+        if isinstance(old, Node):
+            new[k] = fn(old)
+        elif type(old) is tuple:
+            new[k] = _map_in(old, fn)
+        if new[k] is not old:
+            changed = True
+    return tuple(new) if changed else values
 
 
 def exact(value: Any) -> Any:
@@ -216,9 +232,14 @@ def transform(
         below = node.children()
         waiting = [c for c in below if c not in done]
         if waiting:
-            stack.extend(reversed(waiting))
+            waiting.reverse()
+            stack += waiting
             continue
         stack.pop()
-        same = all(done[c] is c for c in below)
-        done[node] = fn(node if same else node.map_children(done.__getitem__))
+        for child in below:
+            if done[child] is not child:
+                done[node] = fn(node.map_children(done.__getitem__))
+                break
+        else:
+            done[node] = fn(node)
     return done[root]
