@@ -19,6 +19,7 @@ A, B, C = tensor(32, 16, 1, 1), tensor(48, 16, 3, 3), tensor(40, 16, 1, 1)
 LAST, WIDE = tensor(8, 120, 1, 1), tensor(8, 120, 3, 3)
 GROWTH = [tensor(32, 16 + 32 * k, 1, 1) for k in range(6)]
 SCALES = [tensor(16 + 32 * k) for k in range(7)]
+WEIGHT = tensor(1, 16, 6, 7)
 LINEAR, ROWS = tensor(16, 40), tensor(5, 40)
 
 Fn = Callable[[torch.Tensor], Any]
@@ -172,6 +173,16 @@ def test_results_that_are_views(name: str) -> None:
     made = [x.split("] ")[1] for x in f.explain().splitlines() if "[map] " in x]
     views = {"transpose", "reshape", "copy", "slice", "transpose slice"}
     assert sum(x in views for x in made) == copies, f.explain()
+
+
+@pytest.mark.parametrize("made", [lambda: WEIGHT.exp(), lambda: F.conv2d(WEIGHT, A[:16])])
+def test_a_part_that_is_constant(made: Callable[[], torch.Tensor]) -> None:
+    """It is known when the function is compiled, and lies where every call has the whole."""
+    model = Apply(lambda x: F.conv2d(torch.cat([x + 1, made()], 1), A.repeat(1, 2, 1, 1)))
+    x = tensor(1, 16, 6, 7)
+    f = pliant.compile(model, (x,))
+    for _ in range(2):
+        assert_same(f(x), model(x), tolerance=1e-4)
 
 
 def test_layers_that_read_all_before_them_share_their_kernels() -> None:

@@ -144,7 +144,8 @@ def lower_function(
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)
-    early = {n for n in s.stages if n in constants}
+    # What lies in a value that a call makes is copied there in every call.
+    early = {n for n in s.stages if n in constants and n not in parts}
     prepared = _crossing(s, early)
     halves = [_part(s, {n: st for n, st in s.stages.items() if n not in early}, s.results)]
     if early:
