@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
 # As a WeakValueDictionary, which takes a call of Python's for each look.
@@ -138,12 +138,7 @@ class Node(metaclass=NodeMeta):
             found: tuple[Node, ...] = self._below  # type: ignore[attr-defined]
         except AttributeError:  # walked for the first time
             below: list[Node] = []
-            for field in self._fields:
-                value = getattr(self, field)
-                if isinstance(value, Node):
-                    below.append(value)
-                elif type(value) is tuple and value:
-                    _nodes_in(value, below)
+            _nodes_in([getattr(self, field) for field in self._fields], below)
             found = tuple(below)
             object.__setattr__(self, "_below", found)
         return found
@@ -152,21 +147,12 @@ class Node(metaclass=NodeMeta):
         """Rebuild with `fn` applied to each direct child node; the same object if none changed."""
         if not self.children():
             return self
-        changed = False
-        values = []
-        for field in self._fields:
-            old = new = getattr(self, field)
-            if isinstance(old, Node):
-                new = fn(old)
-            elif type(old) is tuple and old:
-                new = _map_in(old, fn)
-            if new is not old:
-                changed = True
-            values.append(new)
-        return type(self)(*values) if changed else self
+        values = tuple([getattr(self, field) for field in self._fields])
+        changed = _map_in(values, fn)
+        return self if changed is values else type(self)(*changed)
 
 
-def _nodes_in(values: tuple[Any, ...], found: list[Node]) -> None:
+def _nodes_in(values: Iterable[Any], found: list[Node]) -> None:
     for value in values:
         if isinstance(value, Node):
             found.append(value)
@@ -236,10 +222,10 @@ def transform(
             stack += waiting
             continue
         stack.pop()
+        rebuilt = node
         for child in below:
             if done[child] is not child:
-                done[node] = fn(node.map_children(done.__getitem__))
+                rebuilt = node.map_children(done.__getitem__)
                 break
-        else:
-            done[node] = fn(node)
+        done[node] = fn(rebuilt)
     return done[root]

@@ -38,7 +38,8 @@ from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
 from pliant.lower.sliced import Place, Slice, by_slices
-from pliant.sym.atoms import Atom, DivAtom, ModAtom, VarAtom
+from pliant.sym.atoms import Atom, VarAtom
+from pliant.sym.digits import digit_of
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
@@ -301,7 +302,7 @@ def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[In
     if not isinstance(tensor, Compute):
         return
     extents = {a.var: a.extent.value for a in tensor.axes if a.extent.is_const}
-    summed = {a.var for a in tensor.reduce_axes if a.extent.is_const}
+    summed = frozenset(a.var for a in tensor.reduce_axes if a.extent.is_const)
     for load in own_nodes(tensor.body):
         if not isinstance(load, Load) or load.source.name in packed:
             continue
@@ -312,22 +313,21 @@ def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[In
                 each, left = divmod(extents[name], rows.value)
                 if each > 1 and not left and index is Index(var(name) // each):
                     yield rows, as_int(each)
-        digits = [d for i in load.indices if isinstance(i, Index) and (d := _digit(i.int_))]
-        for name, low, modulus in sorted(digits):
-            if name in summed:
-                yield as_int(modulus), as_int(low)
+        yield from _middle_digits(load, summed)
 
 
-def _digit(x: Int) -> tuple[str, int, int] | None:
-    """The variable, `low` and `modulus` of (variable // low) % modulus."""
-    rest = x.sole_atom
-    whole = rest.num.sole_atom if isinstance(rest, ModAtom) else None
-    if not isinstance(rest, ModAtom) or not isinstance(whole, DivAtom):
-        return None
-    name = whole.num.sole_atom
-    if not isinstance(name, VarAtom) or not whole.den.is_const or not rest.den.is_const:
-        return None
-    return name.name, whole.den.value, rest.den.value
+def _middle_digits(load: Load, names: frozenset[str]) -> list[tuple[Int, Int]]:
+    """(modulus, low), both numbers, of indices of the load that are (name // low) % modulus; the
+    lowest first."""
+    atoms = [i.int_.sole_atom for i in load.indices if isinstance(i, Index)]
+    digits = [d for atom in atoms if atom is not None and (d := digit_of(atom, names))]
+    sources = {var(name) for name in names}
+    found = [
+        (d.modulus, d.low) for d in digits
+        if d.source in sources and d.modulus is not None and d.low != 1
+    ]  # fmt: skip
+    known = [(modulus, low) for modulus, low in found if modulus.is_const and low.is_const]
+    return sorted(known, key=lambda pair: pair[1].value)
 
 
 class _Sizes:

@@ -75,7 +75,7 @@ def terms(x: Int, inputs: frozenset[str]) -> tuple[tuple[Term, ...], Int] | None
         moving = [factor for factor in mono.factors if factor[0].names & inputs]
         if len(moving) != 1 or moving[0][1] != 1:
             return None
-        digit = _digit(moving[0][0], inputs)
+        digit = digit_of(moving[0][0], inputs)
         others = without_atom(mono, moving[0][0])
         if digit is None or others is None:
             return None
@@ -83,7 +83,8 @@ def terms(x: Int, inputs: frozenset[str]) -> tuple[tuple[Term, ...], Int] | None
     return tuple(Term(scale, digit) for digit, scale in found.items()), x.make(offset)
 
 
-def _digit(atom: Atom, inputs: frozenset[str]) -> Digit | None:
+def digit_of(atom: Atom, inputs: frozenset[str]) -> Digit | None:
+    """The atom as a digit of what `inputs` occur in; None if it is none."""
     match atom:
         case VarAtom(name):
             return Digit(var(name), const(1))
