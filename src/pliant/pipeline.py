@@ -45,7 +45,7 @@ from pliant.codegen.build import (
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
-from pliant.codegen.micro_kernels import micro_kernel
+from pliant.codegen.micro_kernels import micro_kernel, multiplies
 from pliant.codegen.source import Built, Source
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
@@ -194,7 +194,7 @@ def compile(
         )  # fmt: skip
         if precision is None:
             return finish(imported, watch=watch)
-        reduced = _reduced(imported, precision, operators)
+        reduced = _reduced(imported, precision, operators, t)
         compiled = finish(reduced, watch=watch, narrow=precision == "bf16")
         if not (args or kwargs):
             return compiled
@@ -228,8 +228,11 @@ def _with_programs(
     return replace(imported, function=function)
 
 
-def _reduced(imported: ImportedModel, precision: str, operators: Operators) -> ImportedModel:
-    """The model with less precision inside, and notes of what stays as it is."""
+def _reduced(
+    imported: ImportedModel, precision: str, operators: Operators, t: Target
+) -> ImportedModel:
+    """The model with less precision inside, and notes of what stays as it is, and of a target that
+    gains little from it."""
     kept: list[str] = []
 
     def explained(binding: Binding, reason: str) -> None:
@@ -237,6 +240,12 @@ def _reduced(imported: ImportedModel, precision: str, operators: Operators) -> I
 
     function = reduce_precision(imported.function, operators, precision, explained)
     notes = _counted(f"precision={precision!r}: ", kept)
+    if not multiplies(t, precision):
+        factors = {"bf16": "bf16", "int8": "bytes"}[precision]
+        notes += (
+            f"precision={precision!r}: {t.name} has no instructions for products of {factors}; "
+            "weights take less memory, but only products with few rows are sure to be faster",
+        )
     return replace(imported, function=function, notes=(*imported.notes, *notes))
 
 

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 import pliant
 from pliant import UnsupportedError
+from pliant.codegen.llvm.target import target
+from pliant.codegen.micro_kernels import multiplies
 from tests.compiled.torch_run import traced
 from tests.woven import woven
 
@@ -251,3 +253,13 @@ def test_attention_of_which_one_product_stays() -> None:
         q, k, v = torch.randn(b, s, 16), torch.randn(b, s, 16), torch.randn(b, s, 4)
         want = Attention()(q.double(), k.double(), v.double())
         assert (f(q, k, v) - want).norm() <= 0.02 * want.norm()
+
+
+@pytest.mark.parametrize("precision", ("bf16", "int8"))
+@pytest.mark.parametrize("name", ("x86-64", "native"))
+def test_a_target_without_the_instructions_says_so(name: str, precision: str) -> None:
+    f = pliant.compile(nn.Linear(3, 4), (torch.ones(2, 3),), precision=precision, target=name)
+    t = target(name)
+    told = f"precision={precision!r}: {t.name} has no instructions for products of" in f.explain()
+    assert told == (not multiplies(t, precision))
+    assert name != "x86-64" or told
