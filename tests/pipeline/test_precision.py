@@ -255,8 +255,8 @@ def test_attention_of_which_one_product_stays() -> None:
         assert (f(q, k, v) - want).norm() <= 0.02 * want.norm()
 
 
-@pytest.mark.parametrize("precision", ("bf16", "int8"))
-@pytest.mark.parametrize("name", ("x86-64", "native"))
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@pytest.mark.parametrize("name", ["x86-64", "native"])
 def test_a_target_without_the_instructions_says_so(name: str, precision: str) -> None:
     f = pliant.compile(nn.Linear(3, 4), (torch.ones(2, 3),), precision=precision, target=name)
     t = target(name)
