@@ -136,7 +136,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             at_loop = table[first] if table else along
             inner = tuple(draw(st.permutations(table[first + 1 :])))
             return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
-        case "compute_at" | "reverse_compute_at":
+        case "compute_at":
+            return (block, loop), {"early": draw(st.booleans())}
+        case "reverse_compute_at":
             return (block, loop), {}
         case "fuse_reduction_epilogue":
             other = draw(st.sampled_from(p.blocks or ("none",)))

@@ -27,7 +27,9 @@ LONG: Final = frozenset(
     "exp exp_from_max log tanh erf erfc sin cos pow sigmoid div sqrt rsqrt".split()
 )
 MANY: Final = 8  # elements of one source for each of a map
-ROW_COMBINERS: Final = ("sum", "prod", "max", "min", "fmax", "fmin")  # of values, not their places
+ROW_COMBINERS: Final = (  # of values, not their places
+    "sum", "prod", "max", "min", "fmax", "fmin", "any", "all",
+)  # fmt: skip
 
 
 def classify(tensor: Tensor) -> Kind:

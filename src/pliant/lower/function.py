@@ -20,6 +20,7 @@ from pliant.lower.as_graph import (
     prepare_name,
     split_functions,
 )
+from pliant.lower.batches import split_batches
 from pliant.lower.canonical import Launch, Spec, outline
 from pliant.lower.chosen_matrices import choose_matrices
 from pliant.lower.constants import constant_values, part_places
@@ -108,6 +109,7 @@ def lower_function(
     wishes = split_axes(s, columns, factors)
     watch("phases", lambda: [as_function(s, decided)])
     inline_copies(s)
+    split_batches(s)
     read_pieces(s)
     split_digits(s)
     if numerics != "strict":

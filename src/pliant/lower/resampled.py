@@ -13,7 +13,7 @@ eight times their size take 0.5 as long, in twice 0.8.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -97,20 +97,23 @@ def _swap(s: Stages, name: str, between: str, dim: int, other: int, source: str)
     first, second = s.stages[between], s.stages[name]
     rows, columns = first.tensor, second.tensor
     assert isinstance(rows, Compute) and isinstance(columns, Compute)
-    few = _resized(columns, other, s.types[source].dims[other], s.types[source])
+    shape = list(columns.shape)
+    shape[other] = s.types[source].dims[other]
+    few = _resized(columns, shape, s.types[source])
     s.types[between] = Input(between, few.dtype, few.shape)
-    many = _resized(rows, dim, columns.shape[dim], s.types[between])
+    many = _resized(rows, columns.shape, s.types[between])
     s.stages[between] = replace(first, tensor=few, spans=second.spans)
     s.stages[name] = replace(second, tensor=many, spans=first.spans)
 
 
-def _resized(tensor: Compute, dim: int, extent: Int, source: Input) -> Compute:
-    """The same means of another source, with so many elements in a dimension."""
+def _resized(tensor: Compute, shape: Sequence[Int], source: Input) -> Compute:
+    """The same means of another source, of this shape (not its own, where two words for a size are
+    equal by what is known of it)."""
 
     def visit(node: Node) -> Node:
         return Load(source, node.indices) if isinstance(node, Load) else node
 
-    axes = [a.replace(extent=extent) if d == dim else a for d, a in enumerate(tensor.axes)]
+    axes = [a.replace(extent=n) for a, n in zip(tensor.axes, shape, strict=True)]
     body = transform(tensor.body, visit)
     assert isinstance(body, Expr)
     return tensor.replace(axes=tuple(axes), body=body)

@@ -46,8 +46,9 @@ from pliant.sym.expr import Int
 
 
 @primitive
-def compute_at(p: Program, block: str, loop: str) -> Program:
-    """Moves the block under `loop`, before the first use there. Makes its new loops.
+def compute_at(p: Program, block: str, loop: str, early: bool = False) -> Program:
+    """Moves the block under `loop`, before the first use there, or `early`: before all that is
+    there. Makes its new loops.
 
     Iterations that need the same elements compute them again. Elements are stored where they were;
     `shrink_buffer` makes the buffer no larger than one iteration needs.
@@ -64,7 +65,8 @@ def compute_at(p: Program, block: str, loop: str) -> Program:
     nest, made = region_nest(target, ranges, q.inside(path), q.names())
     outputs = {x.buffer for x in stored(target.body)}
     parts = list(body.body.stmts) if isinstance(body.body, Seq) else [body.body]
-    first = next(k for k, s in enumerate(parts) if _touches(p, s, outputs))
+    # All that it reads was written before it, so before the loop.
+    first = 0 if early else next(k for k, s in enumerate(parts) if _touches(p, s, outputs))
     inside = seq(*parts[:first], nest, *parts[first:])
     moved = p.with_body(replace_at(path, body.replace(body=inside)), *map(LoopRef, made))
     check_marked_loops(moved, "compute_at", block, loop)

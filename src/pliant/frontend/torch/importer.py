@@ -24,6 +24,7 @@ from pliant.frontend.torch.context import Context, Table
 from pliant.frontend.torch.decompose import can_decompose, decomposed
 from pliant.frontend.torch.dims import Request, sanitise
 from pliant.frontend.torch.export import Exported, export_program
+from pliant.frontend.torch.flex import attention_graph
 from pliant.frontend.torch.guards import bounded_by_user, equalities, limits
 from pliant.frontend.torch.lazy import Lazy
 from pliant.frontend.torch.lower_complex import of_complex
@@ -433,16 +434,28 @@ def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     name = str(node.target).rsplit(".", 1)[-1]
     if name == "cond":
         return _select(state, node, env)
+    if name == "flex_attention":
+        functions = (env[node.args[3]], env[node.args[4][-1]])  # type: ignore[index]
+        graph, operands = attention_graph(node, *functions)
+        return _within(state, graph, operands, env)
     if name not in _INLINED:
         what = "loops" if name in _LOOPS else "operators that take functions"
-        raise UnsupportedError(f"{what} inside the model are not supported; only torch.cond is")
+        raise UnsupportedError(
+            f"{what} inside the model are not supported; only torch.cond and flex_attention are"
+        )
     at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
     return _body(state, node.args[at], node.args[at + 1 :], env)
 
 
 def _body(state: _State, graph: Any, operands: Sequence[Any], env: dict[Node, Any]) -> Any:
-    """The results of a graph of its own, of these operands."""
-    body = env[graph]
+    """The results of a graph that the module holds, of these operands."""
+    return _within(state, env[graph], operands, env)
+
+
+def _within(
+    state: _State, body: GraphModule, operands: Sequence[Any], env: Mapping[Node, Any]
+) -> Any:
+    """The results of another graph, of these operands."""
     inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
     values = [_resolve(state, a, env) for a in operands]
     if selections(values):

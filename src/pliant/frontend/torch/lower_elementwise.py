@@ -277,7 +277,9 @@ def dropout(ctx: Context, x: Value, p: float = 0.5, train: Any = False, *_: Any)
     return x
 
 
-def to_dtype(ctx: Context, x: Value, dtype: Any = None, *_: Any, **__: Any) -> Any:
+def to_dtype(ctx: Context, x: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
+    if dtype is not None and isinstance(x, int | float):  # a number, as vmap writes it
+        return ctx.tensor(x, from_torch(dtype))
     return convert(ctx, x, dtype_of(dtype, x.dtype))
 
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from pliant.ir.expr import Load, loads_of
 from pliant.ir.tensor import Compute, own_nodes
+from pliant.lower.access import DEAR, cost_of
 from pliant.lower.canonical import LARGE, Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
 from pliant.lower.pack import Plan
@@ -173,10 +174,11 @@ def _seen_only(
 def _placed(
     p: Program, names: Sequence[str], block: str, seen: tuple[Int, Int] | None = None
 ) -> _Placed:
-    """What a block of rows needs computed in it, of all keys or of those `seen`."""
+    """What a block of rows needs computed in it, of all keys or of those `seen`; `names` are the
+    last first."""
     loops: dict[str, tuple[str, ...]] = {}
     for name in names:
-        p = p.compute_at(name, block)
+        p = p.compute_at(name, block, early=True)
         loops[name] = p.made
         if seen and any(i.kind == "R" for i in p.block(name).iters):
             p = p.narrow(p.made[-1], *seen)
@@ -208,6 +210,10 @@ class _Parts:
         early = [n for n in between if n not in late]
         wanted = {x for n in late for x in reads[n] if x == self.first or x in early}
         wanted |= {self.weights} - {*late}
+        for n in reversed(early):  # what follows from another at once is computed where it is read
+            made_of = reads[n] & {self.first, *early}
+            if n in wanted and len(wanted) > 1 and cost_of(tensors[n].body) < DEAR:
+                wanted = wanted - {n} | made_of
         self.scores = wanted.pop()
         if wanted:
             self.scores, late, early = self.first, between, []
