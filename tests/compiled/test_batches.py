@@ -58,6 +58,48 @@ def tensors(b: int, s: int, t: int) -> Tensors:
 SIZES = ((2, 40, 50), (1, 1, 33), (3, 37, 64), (2, 0, 5), (0, 3, 4), (1, 5, 1))
 
 
+def projected(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """Keys and values are parts of rows that have no sample of their own."""
+    heads = q.shape[1]
+    k = (k.transpose(1, 2).flatten(0, 1).flatten(1) + 1).unflatten(0, (q.shape[0], k.shape[2]))
+    v = (v.transpose(1, 2).flatten(0, 1).flatten(1) * 2).unflatten(0, (q.shape[0], v.shape[2]))
+    k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (k, v))
+    return F.scaled_dot_product_attention(q * 2, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("how", [plain, masked, merged, projected])
+def test_one_sample_or_one_head(how: Callable[..., Any], samples: int, heads: int) -> None:
+    torch.manual_seed(0)
+    model = Attend(how)
+    given = tuple(x[:, :heads] for x in tensors(samples, 40, 50))
+    f = pliant.compile(torch.export.export(model, given).run_decompositions())
+    text = f.explain()
+    assert text.count("[attention") == 1
+    assert "[contraction" not in text
+    torch.testing.assert_close(f(*given), model(*given), rtol=2e-5, atol=2e-5)
+
+
+def test_windows_with_masks_of_their_own() -> None:
+    """Two maps by sample and window lie between products that have both in one."""
+
+    class Windows(nn.Module):
+        def forward(self, x: Any, mask: Any) -> Any:
+            q, k, v = x.unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            scores = q @ k.mT
+            n = mask.shape[0]
+            scores = scores.unflatten(0, (-1, n)) + mask[:, None]
+            scores = (scores + mask[:, None]).flatten(0, 1)
+            return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    given = torch.randn(10, 49, 96), torch.randn(5, 49, 49)
+    f = pliant.compile(Windows(), given)
+    assert f.explain().count("[attention") == 1
+    torch.testing.assert_close(f(*given), Windows()(*given), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("how", [plain, masked, grouped, merged])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_core_operators_are_one_kernel(how: Callable[..., Any], symbolic: bool) -> None:

@@ -13,22 +13,29 @@ one would.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
+from itertools import pairwise, takewhile
+from typing import Final
 
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, substitute
+from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, compute, own_nodes
-from pliant.lower.access import is_copy
+from pliant.lower.access import bare_name, is_copy
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.digits import Digit, terms
 from pliant.sym.divide import exact_quotient
-from pliant.sym.expr import Int, const, var
+from pliant.sym.expr import Int, as_int, const, var
 from pliant.sym.facts import Facts
+
+_FIRST: Final = Index(as_int(0))
 
 
 def split_batches(s: Stages) -> None:
     """Rewrite in place."""
+    wishes = _wishes(s)
     joined: dict[str, Compute] = {}
     follow = set[str]()  # what is made of split values, over the dimensions they have
     stages: dict[str, Stage] = {}
@@ -39,10 +46,12 @@ def split_batches(s: Stages) -> None:
             continue
         here = {i: joined[i] for i in stage.inputs if i in joined}
         if here:
-            tensor = simplify_indices(through(tensor, here), s.facts)
+            tensor = _along_units(simplify_indices(through(tensor, here), s.facts))
             stages[name] = stage = replace(stage, tensor=tensor)
         after = not follow.isdisjoint(stage.inputs)
-        split = None if name in s.results else _split(tensor, after, s.facts)
+        split = None
+        if name not in s.results and not is_copy(tensor):
+            split = _split(tensor, follow if after else None, wishes.get(name), s.facts)
         if split is None:
             if after and not is_copy(tensor) and not _sides(tensor):
                 follow.add(name)
@@ -59,26 +68,75 @@ def split_batches(s: Stages) -> None:
         remove_dead(s)
 
 
-def _split(tensor: Compute, after: bool, facts: Facts) -> tuple[Compute, Axis, Int] | None:
-    """With two axes for one that is read in two digits; that axis, and the extent of the inner one.
-    Of a product, or `after` one."""
-    if is_copy(tensor):
-        return None
-    for axis in tensor.axes:
-        if after or _is_batch(tensor, axis.var):
-            inner = _inner(tensor, axis)
-            outer = None if inner is None else exact_quotient(axis.extent, inner)
-            if inner is not None and outer is not None:
-                found = _apart(tensor, axis, outer, inner, facts)
-                if found is not None:
-                    return found, axis, inner
+Wish = tuple[int, Int]
+"""Which dimension is read as two, and the extent of the inner one."""
+
+
+def _wishes(s: Stages) -> dict[str, Wish]:
+    """Values of which all that reads them takes one dimension for two, or follows what does."""
+    wishes: dict[str, Wish | None] = dict.fromkeys(s.results)
+    for name, stage in reversed(s.stages.items()):
+        tensor = stage.tensor
+        if not isinstance(tensor, Compute):
+            wishes |= dict.fromkeys(stage.inputs)
+            continue
+        own = None if _sides(tensor) else wishes.get(name)
+        for load in own_nodes(tensor.body):
+            if isinstance(load, Load) and load.source.name in s.stages:
+                found = _wish(tensor, load, own)
+                if wishes.setdefault(load.source.name, found) != found:
+                    wishes[load.source.name] = None
+    return {name: wish for name, wish in wishes.items() if wish is not None}
+
+
+def _wish(tensor: Compute, load: Load, own: Wish | None) -> Wish | None:
+    """Where the load reads one dimension at two neighbouring axes, or at that which others will
+    read so."""
+    read = names_in(load)
+    for d, index in enumerate(load.indices):
+        extent = load.source.shape[d]
+        if own is not None and bare_name(index) == tensor.axes[own[0]].var:
+            return d, own[1]
+        if index == _FIRST and extent == 1:  # one sample, of one head
+            two = tensor.axes[d : d + 2]
+            if len(two) == 2 and all(a.extent == 1 and a.var not in read for a in two):
+                return d, as_int(1)
+        for outer, inner in pairwise(tensor.axes):
+            at = var(outer.var) * inner.extent + var(inner.var)
+            if outer.extent == 1 and outer.var not in read:
+                at = var(inner.var)
+            elif inner.extent == 1 and inner.var not in read:
+                at = var(outer.var)
+            if index == Index(at) and extent == outer.extent * inner.extent:
+                return d, inner.extent
+    return None
+
+
+def _split(
+    tensor: Compute, follow: Container[str] | None, wish: Wish | None, facts: Facts
+) -> tuple[Compute, Axis, Int] | None:
+    """With two axes for one that is read in two digits, here or, as a `wish`, by others; that axis,
+    and the extent of the inner one. Of a product, or what reads values that `follow` one."""
+    for d, axis in enumerate(tensor.axes):
+        is_batch = _is_batch(tensor, axis.var)
+        if not is_batch and (follow is None or _sides(tensor)):
+            continue
+        inner = wish[1] if is_batch and wish and wish[0] == d else _inner(tensor, axis, follow)
+        outer = None if inner is None else exact_quotient(axis.extent, inner)
+        if inner is not None and outer is not None:
+            found = _apart(tensor, axis, outer, inner, facts)
+            if found is not None:
+                return found, axis, inner
     return None
 
 
 def _is_batch(tensor: Compute, name: str) -> bool:
     """Whether there is a product of matrices for each value of an iterator."""
     sides = _sides(tensor)
-    return bool(sides) and all(name in side for side in sides)
+    if not sides:
+        return False
+    here = {name in side for side in sides}
+    return here == {True} or (here == {False} and name not in names_in(tensor.body))
 
 
 def _sides(tensor: Compute) -> tuple[frozenset[str], ...]:
@@ -94,13 +152,25 @@ def _sides(tensor: Compute) -> tuple[frozenset[str], ...]:
     return (rows, columns) if rows - columns and columns - rows else ()
 
 
-def _inner(tensor: Compute, axis: Axis) -> Int | None:
-    """The extent of the inner one of two dimensions that an axis runs through in some load."""
+def _inner(tensor: Compute, axis: Axis, follow: Container[str] | None) -> Int | None:
+    """The extent of the inner one of two dimensions that an axis runs through in some load; of
+    values that `follow` the outer one may have one element."""
     own = frozenset((axis.var,))
     whole = var(axis.var)
     for load in own_nodes(tensor.body):
         if not isinstance(load, Load):
             continue
+        if follow is not None and load.source.name in follow:
+            at = [bare_name(i) for i in load.indices]
+            if axis.var in at:
+                d = at.index(axis.var)
+                if d > 0 and _is_unit(load, d - 1):
+                    return axis.extent
+                if d + 1 < len(at) and _is_unit(load, d + 1):
+                    return as_int(1)
+            here = tensor.axes.index(axis)
+            if axis.extent == 1 and here + 1 < len(at) and _is_unit(load, here, here + 1):
+                return axis.extent
         digits = list[Digit]()
         for index in load.indices:
             if isinstance(index, Index) and axis.var in index.int_.names:
@@ -125,12 +195,43 @@ def _apart(tensor: Compute, axis: Axis, outer: Int, inner: Int, facts: Facts) ->
         body: Expr = substitute(tensor.body, where)
         return body
 
-    found = simplify_indices(compute(shape, element, "split"), facts)
+    found = _along_units(simplify_indices(compute(shape, element, "split"), facts))
     names = {a.var for a in found.axes[at : at + 2]}
     loads = [n for n in own_nodes(found.body) if isinstance(n, Load)]
     plain = {i for load in loads for i in load.indices if _is_plain(load, i, names)}
     read = (n for n in own_nodes(found.body) if isinstance(n, Index))
     return found if all(i in plain or _is_linear(i, names) for i in read) else None
+
+
+def _is_unit(load: Load, *dims: int) -> bool:
+    """Whether dimensions have one element, whose place no axis says."""
+    return all(load.indices[d] == _FIRST and load.source.shape[d] == 1 for d in dims)
+
+
+def _along_units(tensor: Compute) -> Compute:
+    """A dimension of one element, beside another, is read along the axis of one element beside that
+    other's: they are the same two. So are the first ones of values with as many dimensions."""
+    before = {b.var: a.var for a, b in pairwise(tensor.axes) if a.extent == 1}
+    after = {a.var: b.var for a, b in pairwise(tensor.axes) if b.extent == 1}
+    leading = [a.var for a in takewhile(lambda a: a.extent == 1, tensor.axes)]
+    ranks = {len(tensor.axes), len(tensor.axes) + len(tensor.reduce_axes)}
+
+    def visit(node: Node) -> Node:
+        if not isinstance(node, Load):
+            return node
+        indices, names = list(node.indices), ["", *(bare_name(i) or "" for i in node.indices), ""]
+        read = set(names_in(node))
+        for d in range(len(indices)):
+            unit = before.get(names[d + 2]) or after.get(names[d])
+            if d < len(leading) and len(indices) in ranks:
+                unit = leading[d]
+            if unit and unit not in read and _is_unit(node, d):
+                indices[d] = Index(var(unit))
+                read.add(unit)
+        return Load(node.source, tuple(indices))
+
+    body = transform(tensor.body, visit)
+    return tensor if body is tensor.body else tensor.replace(body=body)
 
 
 def _is_linear(index: Index, names: set[str]) -> bool:

@@ -124,19 +124,34 @@ def placed_contraction(
     factors: Sequence[Factors] = (F32,),
 ) -> tuple[Contraction, Factors]:
     """A contraction as it is run, for panels of `columns`: n are columns that are stored as they
-    lie where that fills panels, what could be of n or m besides is of batch; the last of k is the
-    axis along which rows of a are contiguous, if there is one. `order` is that of the value's
-    dimensions, `strides` tells those of the operands; the factors are of those of the types
-    `factors` for which it is mapped best, of equal ones the first."""
+    lie where that fills panels, what could be of n or m besides is of batch, and so is what has one
+    element where no factor is a constant or others are; the last of k is the axis along which rows
+    of a are contiguous, if there is one. `order` is that of the value's dimensions, `strides` tells
+    those of the operands; the factors are of those of the types `factors` for which it is mapped best, of equal ones the first."""
     mapped = [
         (m, f)
         for f in factors
         if (m := _best(tensor, constants, order, strides, facts, columns, f))
     ]
     best, kind = min(mapped, key=lambda x: x[0].rank)
-    found = _contraction(tensor, best, best.groups)
+    found = _contraction(tensor, best, _without_units(tensor, best, constants))
     assert found is not None
     return found, kind
+
+
+def _without_units(
+    tensor: Compute, best: IteratorMap, constants: Set[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """The groups, of rows and columns without axes of one element in a product that has a batch, or
+    may be one of attention's."""
+    groups = dict(best.groups)
+    values = {o.load.source.name for o in best.operands}
+    if not {*best.outer} - {*groups[ROWS], *groups[COLS]} and values & constants:
+        return groups
+    units = {a.var for a in tensor.axes if a.extent == 1}
+    for name in (ROWS, COLS):
+        groups[name] = tuple(v for v in groups[name] if v not in units) or groups[name]
+    return groups
 
 
 @lru_cache(8192)
