@@ -125,9 +125,10 @@ def placed_contraction(
 ) -> tuple[Contraction, Factors]:
     """A contraction as it is run, for panels of `columns`: n are columns that are stored as they
     lie where that fills panels, what could be of n or m besides is of batch, and so is what has one
-    element where no factor is a constant or others are; the last of k is the axis along which rows
-    of a are contiguous, if there is one. `order` is that of the value's dimensions, `strides` tells
-    those of the operands; the factors are of those of the types `factors` for which it is mapped best, of equal ones the first."""
+    element where no factor is a constant; the last of k is the axis along which rows of a are
+    contiguous, if there is one. `order` is that of the value's dimensions, `strides` tells those of
+    the operands; the factors are of those of the types `factors` for which it is mapped best, of
+    equal ones the first."""
     mapped = [
         (m, f)
         for f in factors
@@ -142,11 +143,11 @@ def placed_contraction(
 def _without_units(
     tensor: Compute, best: IteratorMap, constants: Set[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The groups, of rows and columns without axes of one element in a product that has a batch, or
-    may be one of attention's."""
+    """The groups, of rows and columns without axes of one element in a product that may be one of
+    attention's: both have the same rows then."""
     groups = dict(best.groups)
     values = {o.load.source.name for o in best.operands}
-    if not {*best.outer} - {*groups[ROWS], *groups[COLS]} and values & constants:
+    if values & constants:
         return groups
     units = {a.var for a in tensor.axes if a.extent == 1}
     for name in (ROWS, COLS):
