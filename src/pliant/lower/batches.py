@@ -35,7 +35,7 @@ _FIRST: Final = Index(as_int(0))
 
 def split_batches(s: Stages) -> None:
     """Rewrite in place."""
-    wishes = _wishes(s)
+    wishes, weights = _wishes(s), {value.name for value, _ in s.weights}
     joined: dict[str, Compute] = {}
     follow = set[str]()  # what is made of split values, over the dimensions they have
     stages: dict[str, Stage] = {}
@@ -51,7 +51,7 @@ def split_batches(s: Stages) -> None:
         after = not follow.isdisjoint(stage.inputs)
         split = None
         if name not in s.results and not is_copy(tensor):
-            split = _split(tensor, follow if after else None, wishes.get(name), s.facts)
+            split = _split(tensor, follow if after else None, wishes.get(name), weights, s.facts)
         if split is None:
             if after and not is_copy(tensor) and not _sides(tensor):
                 follow.add(name)
@@ -113,12 +113,16 @@ def _wish(tensor: Compute, load: Load, own: Wish | None) -> Wish | None:
 
 
 def _split(
-    tensor: Compute, follow: Container[str] | None, wish: Wish | None, facts: Facts
+    tensor: Compute,
+    follow: Container[str] | None,
+    wish: Wish | None,
+    weights: Container[str],
+    facts: Facts,
 ) -> tuple[Compute, Axis, Int] | None:
     """With two axes for one that is read in two digits, here or, as a `wish`, by others; that axis,
     and the extent of the inner one. Of a product, or what reads values that `follow` one."""
     for d, axis in enumerate(tensor.axes):
-        is_batch = _is_batch(tensor, axis.var)
+        is_batch = _is_batch(tensor, axis, weights)
         if not is_batch and (follow is None or _sides(tensor)):
             continue
         inner = wish[1] if is_batch and wish and wish[0] == d else _inner(tensor, axis, follow)
@@ -130,13 +134,14 @@ def _split(
     return None
 
 
-def _is_batch(tensor: Compute, name: str) -> bool:
-    """Whether there is a product of matrices for each value of an iterator."""
+def _is_batch(tensor: Compute, axis: Axis, weights: Container[str]) -> bool:
+    """Whether there is a product of matrices, none of weights, for each value of an iterator. (One
+    value may be said of one factor alone, or of none.)"""
     sides = _sides(tensor)
-    if not sides:
-        return False
-    here = {name in side for side in sides}
-    return here == {True} or (here == {False} and name not in names_in(tensor.body))
+    if axis.extent != 1:
+        return bool(sides) and all(axis.var in side for side in sides)
+    loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load))
+    return bool(sides) and not any(n.source.name in weights for n in loads)
 
 
 def _sides(tensor: Compute) -> tuple[frozenset[str], ...]:
