@@ -128,8 +128,7 @@ def _factors(s: Stages, plan: Plan) -> tuple[DType, DType, int, int]:
 def _between(
     s: Stages, readers: Mapping[str, list[str]], column: int, first: str, last: str
 ) -> list[str]:
-    """The stages between the products: all that depends on the first and comes before the last, by
-    the pass over a row in which it is there: what is reduced of scores, before these are gone."""
+    """The stages between the products: all that depends on the first and comes before the last."""
     shape = s.types[first].dims
     place = {name: k for k, name in enumerate(s.stages)}
     inside: dict[str, bool] = {first: True}  # whether it has columns
@@ -142,12 +141,7 @@ def _between(
             raise _ApartError(f"{outside[0]} reads {name} too")
         if name in s.results:
             raise _ApartError(f"{name} is a result")
-    passes = {first: 0}
-    for name in inside:
-        read = [(x, s.stages[x].tensor) for x in s.stages[name].inputs if x in passes]
-        reduced = {x for x, t in read if x != first and isinstance(t, Compute) and t.reduce_axes}
-        passes[name] = max((passes[x] + (x in reduced) for x, _ in read), default=0)
-    return sorted((n for n in inside if n != first), key=passes.__getitem__)
+    return [n for n in inside if n != first]
 
 
 def _check_kept(s: Stages, between: list[str], shape: tuple[Int, ...], weights: str) -> None:

@@ -21,9 +21,10 @@ from typing import Final
 from pliant.ir.einsum import names_in
 from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, substitute
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, compute, own_nodes
+from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import bare_name, is_copy
 from pliant.lower.inline_copies import simplify_indices, through
+from pliant.lower.split_axes import Halves, Split, joined, split_space
 from pliant.lower.stages import Stage, Stages, remove_dead
 from pliant.sym.digits import Digit, terms
 from pliant.sym.divide import exact_quotient
@@ -36,7 +37,7 @@ _FIRST: Final = Index(as_int(0))
 def split_batches(s: Stages) -> None:
     """Rewrite in place."""
     wishes, weights = _wishes(s), {value.name for value, _ in s.weights}
-    joined: dict[str, Compute] = {}
+    whole: dict[str, Compute] = {}  # what was split, in one
     follow = set[str]()  # what is made of split values, over the dimensions they have
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
@@ -44,7 +45,7 @@ def split_batches(s: Stages) -> None:
         tensor = stage.tensor
         if not isinstance(tensor, Compute) or stage.notes:
             continue
-        here = {i: joined[i] for i in stage.inputs if i in joined}
+        here = {i: whole[i] for i in stage.inputs if i in whole}
         if here:
             tensor = _along_units(simplify_indices(through(tensor, here), s.facts))
             stages[name] = stage = replace(stage, tensor=tensor)
@@ -58,12 +59,13 @@ def split_batches(s: Stages) -> None:
             continue
         apart, axis, inner = split
         made = s.added(f"{name}.split", apart, stage.op, stage.spans)
-        joined[name] = _joined(s.types[name], s.types[made.name], tensor.axes.index(axis), inner)
+        halves = Halves(s.types[made.name], _splits(tensor, axis, inner))
+        whole[name] = joined(s.types[name], halves)
         del stages[name]
         stages[made.name] = made
-        stages[name] = Stage(name, joined[name], "join", stage.spans)
+        stages[name] = Stage(name, whole[name], "join", stage.spans)
         follow.add(made.name)
-    if joined:
+    if whole:
         s.stages = stages
         remove_dead(s)
 
@@ -191,16 +193,10 @@ def _inner(tensor: Compute, axis: Axis, follow: Container[str] | None) -> Int | 
 def _apart(tensor: Compute, axis: Axis, outer: Int, inner: Int, facts: Facts) -> Compute | None:
     """With the axis as two; None where something still reads them in parts."""
     at = tensor.axes.index(axis)
-    shape = [a.extent for a in tensor.axes]
-    shape[at : at + 1] = [outer, inner]
-
-    def element(*i: Int) -> Expr:
-        places = [*i[:at], i[at] * inner + i[at + 1], *i[at + 2 :]]
-        where = {a.var: p for a, p in zip(tensor.axes, places, strict=True)}
-        body: Expr = substitute(tensor.body, where)
-        return body
-
-    found = _along_units(simplify_indices(compute(shape, element, "split"), facts))
+    axes, where = split_space(tensor.axes, _splits(tensor, axis, inner))
+    axes = (*axes[:at], axes[at].replace(extent=outer), *axes[at + 1 :])
+    apart = tensor.replace(axes=axes, body=substitute(tensor.body, where))
+    found = _along_units(simplify_indices(apart, facts))
     names = {a.var for a in found.axes[at : at + 2]}
     loads = [n for n in own_nodes(found.body) if isinstance(n, Load)]
     plain = {i for load in loads for i in load.indices if _is_plain(load, i, names)}
@@ -255,10 +251,6 @@ def _is_plain(load: Load, index: Expr, names: set[str]) -> bool:
     return read is not None and len(read[0]) == 1 and read[0][0].digit.modulus is None
 
 
-def _joined(whole: Input, split: Input, at: int, inner: Int) -> Compute:
-    """The value with both dimensions in one."""
-
-    def element(*i: Int) -> Expr:
-        return split[(*i[:at], i[at] // inner, i[at] % inner, *i[at + 1 :])]
-
-    return compute(whole.dims, element)
+def _splits(tensor: Compute, axis: Axis, inner: Int) -> tuple[Split | None, ...]:
+    """The axis in two, of which the inner one has so many elements."""
+    return tuple(Split(inner, as_int(0), exact=True) if a is axis else None for a in tensor.axes)

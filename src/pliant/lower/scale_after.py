@@ -88,12 +88,10 @@ def _scaled(s: Stages, side: Expr, reduced: set[str]) -> tuple[Load, Load, Binar
 def _choices(body: Expr) -> list[tuple[Expr, Expr]]:
     """What may be the scaled value, and the factor, the divisor or the condition beside it."""
     match body:
-        case Binary("mul", a, Load() as b) if isinstance(a, Load):
-            return [(a, b), (b, a)]
-        case Binary("mul" | "div", a, Load() as b):
+        case Binary("mul", a, b):
+            return [(x, y) for x, y in ((a, b), (b, a)) if isinstance(y, Load)]
+        case Binary("div", a, Load() as b):
             return [(a, b)]
-        case Binary("mul", Load() as a, b):
-            return [(b, a)]
         case Select(cond, a, Const(value=0)) | Select(cond, Const(value=0), a):
             return [(a, cond)]
     return []

@@ -44,7 +44,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class _Halves:
+class Halves:
     """A value with some of its axes (by position) split."""
 
     source: Input
@@ -55,7 +55,7 @@ def split_axes(s: Stages, columns: int, kinds: Sequence[Factors] = KINDS) -> dic
     """Split what gains by it; the orders that the split values want, by stage name. `columns` is
     the usual width of a packed panel, `kinds` are what the factors of products may be."""
     wishes: dict[str, Order] = {}
-    halves: dict[str, _Halves] = {}
+    halves: dict[str, Halves] = {}
     stages: dict[str, Stage] = {}
     readers = readers_of(s)
     for name, stage in s.stages.items():
@@ -67,8 +67,8 @@ def split_axes(s: Stages, columns: int, kinds: Sequence[Factors] = KINDS) -> dic
         inner = f"{name}.split"
         stages[inner] = Stage(inner, tensor, stage.op, stage.spans)
         s.types[inner] = source = Input(inner, tensor.dtype, tensor.shape)
-        halves[name] = _Halves(source, splits)
-        stages[name] = Stage(name, _joined(s.types[name], halves[name]), "join", stage.spans)
+        halves[name] = Halves(source, splits)
+        stages[name] = Stage(name, joined(s.types[name], halves[name]), "join", stage.spans)
         assert isinstance(stage.tensor, Compute)
         order = own_wish(stage.tensor, {}, frozenset())
         if order is not None and tensor.reduce_axes:
@@ -81,7 +81,7 @@ def _split(
     stage: Stage,
     s: Stages,
     readers: Mapping[str, list[str]],
-    halves: Mapping[str, _Halves],
+    halves: Mapping[str, Halves],
     columns: int,
     kinds: Sequence[Factors],
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
@@ -122,7 +122,7 @@ def _split_sum(
         return None
     body = tensor.body
     assert isinstance(body, Reduce)
-    axes, where = _split_space(tensor.axes, splits)
+    axes, where = split_space(tensor.axes, splits)
     parts = {a.var: p for a, p in zip(tensor.axes, _remainders(splits), strict=True)}
     term = assuming(body.body, [f.condition for f in found])
     extents = {f.inner: f.extent for f in found}
@@ -218,7 +218,7 @@ def _stays_inside(tensor: Compute, name: str) -> bool:
 
 
 def _split_map(
-    tensor: Compute, halves: Mapping[str, _Halves]
+    tensor: Compute, halves: Mapping[str, Halves]
 ) -> tuple[Compute, tuple[Split | None, ...]] | None:
     """A map over the same elements as a split value that it reads, split alike."""
     loads = [n for n in own_nodes(tensor.body) if isinstance(n, Load) and n.source.name in halves]
@@ -226,7 +226,7 @@ def _split_map(
     if not loads or is_copy(tensor):
         return None
     splits = halves[loads[0].source.name].splits
-    axes, where = _split_space(tensor.axes, splits)
+    axes, where = split_space(tensor.axes, splits)
     here = tuple(Index(var(a.var)) for a in axes)
     memo: dict[Node, Any] = {
         n: Load(h.source, here) for n in loads if (h := halves[n.source.name]).splits == splits
@@ -257,7 +257,7 @@ def _mentions(root: Expr, names: set[str], without: Mapping[Node, Any]) -> bool:
 # -- both ----------------------------------------------------------------------------------------
 
 
-def _split_space(
+def split_space(
     axes: tuple[Axis, ...], splits: Sequence[Split | None]
 ) -> tuple[tuple[Axis, ...], dict[str, Int]]:
     """The axes after splitting, and the old ones in terms of them."""
@@ -284,7 +284,7 @@ def _remainders(splits: Sequence[Split | None]) -> list[Int]:
     return out
 
 
-def _joined(type_: Input, halves: _Halves) -> Compute:
+def joined(type_: Input, halves: Halves) -> Compute:
     """The whole value, read from its halves."""
 
     def element(*at: Int) -> Expr:

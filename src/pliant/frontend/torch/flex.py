@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-_PLACES: Final = ("batch", "head", "query", "key")
+_PLACES: Final = 4  # batch, head, query, key
 
 
 def attention_graph(
@@ -59,7 +59,7 @@ def _attended(
 
 def _everywhere(function: Callable[..., Any], others: int) -> Callable[..., Any]:
     """The function of scalars, of `others` and then of places, over all of them."""
-    for k in reversed(range(len(_PLACES))):
-        along = [0 if k == place else None for place in range(len(_PLACES))]
+    for k in reversed(range(_PLACES)):
+        along = [0 if k == place else None for place in range(_PLACES)]
         function = torch.vmap(function, in_dims=(*[0] * others, *along))
     return function

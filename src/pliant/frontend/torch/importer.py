@@ -437,25 +437,20 @@ def _inline(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     if name == "flex_attention":
         functions = (env[node.args[3]], env[node.args[4][-1]])  # type: ignore[index]
         graph, operands = attention_graph(node, *functions)
-        return _within(state, graph, operands, env)
+        return _body(state, graph, operands, env)
     if name not in _INLINED:
         what = "loops" if name in _LOOPS else "operators that take functions"
         raise UnsupportedError(
             f"{what} inside the model are not supported; only torch.cond and flex_attention are"
         )
     at = next(k for k, a in enumerate(node.args) if isinstance(a, Node) and a.op == "get_attr")
-    return _body(state, node.args[at], node.args[at + 1 :], env)
+    return _body(state, env[node.args[at]], node.args[at + 1 :], env)  # type: ignore[index]
 
 
-def _body(state: _State, graph: Any, operands: Sequence[Any], env: dict[Node, Any]) -> Any:
-    """The results of a graph that the module holds, of these operands."""
-    return _within(state, env[graph], operands, env)
-
-
-def _within(
+def _body(
     state: _State, body: GraphModule, operands: Sequence[Any], env: Mapping[Node, Any]
 ) -> Any:
-    """The results of another graph, of these operands."""
+    """The results of a graph of its own, of these operands."""
     inputs = [n for n in body.graph.nodes if n.op == "placeholder"]
     values = [_resolve(state, a, env) for a in operands]
     if selections(values):
@@ -467,7 +462,7 @@ def _select(state: _State, node: Node, env: dict[Node, Any]) -> Any:
     """Both branches are computed, as neither changes anything, and one is taken."""
     condition, then, otherwise, operands = node.args
     taken = _resolve(state, condition, env)
-    results = [_body(state, graph, operands, env) for graph in (then, otherwise)]  # type: ignore[arg-type]
+    results = [_body(state, env[graph], operands, env) for graph in (then, otherwise)]  # type: ignore[arg-type,index]
     ctx = state.ctx
     ctx.node, ctx.span = node, span_of(node)
     return tuple(ctx.call("where", taken, *pair) for pair in zip(*results, strict=True))
