@@ -91,6 +91,8 @@ def test_passes_share_what_they_ask_for() -> None:
     first, second = noted(p, PREFETCH)
     assert first == (x.name, maximum(x.strides[0], 1280), "", 2, 2)
     assert second == (x.name, maximum(x.strides[0], 1280) + x.strides[0] // 2, "", 2, 2)
+    from_memory = scheduled(nn.LayerNorm(4096), rows=4096, columns=4096)
+    assert [share for *_, share in noted(from_memory, PREFETCH)] == [2, 2]  # it has three passes
     for module, rows in ((nn.LogSoftmax(-1), 4096), (nn.LayerNorm(4096), 16)):
         shares = [share for *_, share in noted(scheduled(module, rows, 4096), PREFETCH)]
         assert shares == [1]

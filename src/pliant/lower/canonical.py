@@ -198,7 +198,7 @@ def outline(
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        in_rows and _is_large(group), in_rows and _are_long(group),
+        in_rows and is_large(group), in_rows and _are_long(group),
         in_rows and _fills_lines(group),
         flushes and _makes_bf16(group),
     )  # fmt: skip
@@ -221,7 +221,8 @@ def _variants(spec: Spec, group: Group, plans: dict[str, Plan]) -> tuple[Variant
     return (Variant(collide, replace(spec, plans=gathered)),)
 
 
-def _is_large(group: Group) -> bool:
+def is_large(group: Group) -> bool:
+    """Whether it is known that no cache keeps what the group reads and writes."""
     outputs = [m.tensor for m in group.members if m.name in group.outputs]
     total = as_int(0)
     for t in outputs:
@@ -235,15 +236,15 @@ def _is_large(group: Group) -> bool:
 
 
 def _are_long(group: Group) -> bool:
-    return any(row.is_const and row.value >= LONG for row in _row_bytes(group))
+    return any(row.is_const and row.value >= LONG for row in row_bytes(group))
 
 
 def _fills_lines(group: Group) -> bool:
-    return all(row % LINE == 0 for row in _row_bytes(group))
+    return all(row % LINE == 0 for row in row_bytes(group))
 
 
-def _row_bytes(group: Group) -> list[Int]:
-    """Of each output."""
+def row_bytes(group: Group) -> list[Int]:
+    """What a row of each output takes."""
     columns = prod(columns_of(group), start=as_int(1))
     outputs = [m.tensor for m in group.members if m.name in group.outputs]
     return [columns * t.dtype.bytes for t in outputs]

@@ -45,6 +45,7 @@ from pliant.loop.stmt import (
     statements,
 )  # fmt: skip
 from pliant.loop.threads import AXES
+from pliant.runtime import abi
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
@@ -695,8 +696,11 @@ class Emitter:
         count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
-        align = max(memory.align_of(buffer, self.lanes), min(64, _power_of_two(size)))
-        pointer = self.text.alloca(f"[{count} x {element}]", align)
+        if size >= abi.KEPT:
+            pointer = context.on_stack(self.text, size * self.lanes)
+        else:
+            align = max(memory.align_of(buffer, self.lanes), min(64, _power_of_two(size)))
+            pointer = self.text.alloca(f"[{count} x {element}]", align)
         self._places[buffer.name] = (buffer, Place(pointer, self.lanes, unpacked))
 
     def _most(self, size: Int) -> str:

@@ -67,11 +67,14 @@ static void* ctx_arena(pl_ctx* ctx, int64_t bytes) {
     return segment;
 }
 
+/* What is as long as a part of a page begins amid one, far from where arrays do (runtime/abi.py). */
 static void* ctx_scratch(pl_ctx* ctx, int64_t bytes) {
     pl_call* call = call_of(ctx);
-    void* block = bytes <= call->limit ? pl_stack_take(&pl_thread_of(ctx)->scratch, bytes) : NULL;
+    char* block = NULL;
+    int64_t more = bytes < PL_KEPT ? 0 : PL_PAGE;
+    if (bytes <= call->limit && bytes <= INT64_MAX - PL_PAGE) block = pl_stack_take(&pl_thread_of(ctx)->scratch, bytes + more);
     if (!block) pl_fail(ctx, PL_MEMORY, -1, bytes, call->limit, 0, 0);
-    return block;
+    return block && more ? block + (PL_AMID - (uintptr_t)block) % PL_PAGE : block;
 }
 
 static int64_t ctx_mark(pl_ctx* ctx) { return pl_stack_mark(&pl_thread_of(ctx)->scratch); }
