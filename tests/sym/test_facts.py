@@ -241,6 +241,19 @@ def test_equality_with_an_extreme_bounds_its_arguments() -> None:
     assert facts.le(3, m) and facts.le(3, (n + 1) // 2)
 
 
+def test_what_is_known_of_a_quotient_or_an_extreme_is_known_of_what_is_in_it() -> None:
+    """As of a chain of windows, each of which has to fit in the image that the one before left."""
+    facts = Facts()
+    facts.declare("n")
+    facts.assume_le(4, maximum(3, (n - 3) // 5))
+    assert facts.bounds(n) == (23, None)
+    facts.assume_equal(maximum(3, n // 20 - 1), maximum(0, n // 20 - 1))
+    assert facts.bounds(n) == (80, None)
+    assert facts.equal((maximum(0, n // 20 - 1) + 13) // 16, (n + 240) // 320)
+    facts.assume_lt(minimum(200, n // 2), 100)
+    assert facts.bounds(n) == (80, 199)
+
+
 def test_a_range_of_one_number_is_that_number() -> None:
     facts = Facts()
     facts.declare_index("i", 1)

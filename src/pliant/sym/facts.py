@@ -367,9 +367,38 @@ class Facts:
         if isinstance(mono.atom, VarAtom) and (not others or others[0][0] is ONE):
             assert offset is not None
             self._narrow(mono.atom.name, coefficient, offset.value)
-        else:
+            self._store.forget()
+            return
+        for follows in self._inside(x):
+            self._assume_nonneg(self.simplify(follows), claim)
+        if not self.nonneg(x):
             self._store.nonneg.append(x)
-        self._store.forget()
+            self._store.forget()
+
+    def _inside(self, x: Int) -> list[Int]:
+        """What x >= 0 says of what a quotient or an extreme is made of, where there is but one:
+        n//20 - 4 >= 0 is n - 80 >= 0, and so is max(3, n//20) - 4 >= 0."""
+        rest = dict(x.pairs)
+        offset = rest.pop(ONE, 0)
+        ((mono, sign),) = rest.items() if len(rest) == 1 else ((ONE, 0),)
+        least = -offset if sign == 1 else None  # of the atom
+        most = offset if sign == -1 else None
+        match mono.atom:
+            case DivAtom(num, den) if den.is_const and least is not None:
+                return [num - least * den]
+            case DivAtom(num, den) if den.is_const and most is not None:
+                return [(most + 1) * den - 1 - num]
+            case MaxAtom(args) if most is not None:
+                return [most - arg for arg in args]
+            case MinAtom(args) if least is not None:
+                return [arg - least for arg in args]
+            case MaxAtom(args) if least is not None:
+                large = [arg for arg in args if not self.lt(arg, least)]
+                return [arg - least for arg in large] if len(large) == 1 else []
+            case MinAtom(args) if most is not None:
+                small = [arg for arg in args if not self.lt(most, arg)]
+                return [most - arg for arg in small] if len(small) == 1 else []
+        return []
 
     def _narrow(self, name: str, coefficient: int, offset: int) -> None:
         """Use coefficient*name + offset >= 0, where the coefficient is 1 or -1."""

@@ -289,3 +289,36 @@ def test_running_a_model_elsewhere_leaves_it_as_it_is() -> None:
     f = pliant.compile(model, (torch.ones(12),), dynamic_shapes=({0: "n"},))
     assert model.window == 8
     assert torch.equal(f(torch.arange(9.0)), model(torch.arange(9.0)))
+
+
+class Heard(torch.nn.Module):
+    """Windows of a sound, as wav2vec 2.0 has them, and attention between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sides = ((1, 10, 5), (8, 3, 2), (8, 3, 2), (8, 3, 2), (8, 3, 2), (8, 2, 2), (8, 2, 2))
+        layers = [torch.nn.Conv1d(c, 8, size, stride) for c, size, stride in sides]
+        self.windows = torch.nn.Sequential(*layers)
+        self.qkv = torch.nn.Linear(8, 24)
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        x = self.windows(sound[:, None]).transpose(1, 2)
+        batch, length, width = x.shape
+        parts = self.qkv(x).view(batch, -1, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(*parts.unbind(0))
+        return x + seen.transpose(1, 2).reshape(batch, length, width)
+
+
+def test_a_length_has_one_formula() -> None:
+    """What torch says of it and what follows from each window are seen to be equal, so that the sum
+    of both is no broadcast."""
+    model = Heard().eval()
+    sound = torch.randn(2, 1600)
+    f = pliant.compile(model, (sound,), dynamic_shapes=({0: "batch", 1: "samples"},))
+    assert "min(1" not in f.explain()
+    for batch, samples in ((2, 1600), (1, 400), (3, 1777), (2, 719)):
+        x = torch.randn(batch, samples)
+        with torch.no_grad():
+            assert torch.allclose(f(x), model(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError):
+        f(torch.randn(1, 399))
