@@ -84,6 +84,16 @@ def test_long_rows_come_to_the_second_cache() -> None:
             assert all(cache == level for *_, cache, _ in asked)
 
 
+def test_one_pass_over_three_rows_asks_for_the_second_cache() -> None:
+    """Where memory is the limit; the first has the lines that the next row is stored to."""
+    for module in (nn.Softmax(-1), nn.LogSoftmax(-1)):
+        for large, level in ((False, 1), (True, 2)):
+            p = scheduled(module, columns=1024, large=large)
+            x, *_, y = p.function.buffers
+            asked = {(name, ahead, cache) for name, ahead, _, cache, _ in noted(p, PREFETCH)}
+            assert asked == {(y.name, as_int(1280), 1), (x.name, as_int(2048), level)}
+
+
 def test_passes_share_what_they_ask_for() -> None:
     """Where memory is the limit, no pass computes for long and none stores late: one half each."""
     p = scheduled(nn.LayerNorm(16384), rows=1024, columns=16384)

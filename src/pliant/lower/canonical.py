@@ -44,7 +44,9 @@ from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
 MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
-LARGE: Final = 16 << 20  # bytes of outputs that no cache keeps beside what they are made of
+# Bytes of outputs that no cache keeps beside what they are made of (Zen 4, a last level of 32 MB:
+# softmax of 13 MB takes 0.56 as long past it, with a kernel that reads it next 0.84).
+LARGE: Final = 12 << 20
 LONG: Final = 8 << 10  # bytes of rows of which four leave no room in a first cache (of 32 KB)
 
 
