@@ -47,11 +47,11 @@ ALIGNMENT: Final = 64  # of arena segments, scratch blocks, new outputs and weig
 # Where weights as long as a page begin in one: not where outputs do. What is loaded from the place
 # in a page that was stored to just before waits (Zen 4: layer norm of 16 KB takes 1.13 as long).
 APART: Final = 256
-# Where what a kernel keeps begins in a page, in scratch memory and on the stack, from `KEPT` bytes
-# on: amid it, for the same reason (Zen 4: softmax of rows of 4 KB took up to 1.5 times as long, in
-# one process of four, for a stack begins anywhere).
+# Where what a kernel keeps begins in a page, in scratch memory and on the stack: amid it, for the
+# same reason (Zen 4: softmax of rows of 4 KB took up to 1.5 times as long, in one process of four,
+# for a stack begins anywhere).
 AMID: Final = 2048
-KEPT: Final = 1024
+PAGE: Final = 4096
 MAX_NDIM: Final = 64
 PAYLOAD: Final = 8
 MAX_CHUNKS: Final = 256

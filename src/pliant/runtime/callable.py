@@ -19,7 +19,6 @@ from pliant.runtime.messages import Messages
 from pliant.runtime.tree import flatten, unflatten
 
 HUGE_PAGE: Final = 2 << 20
-PAGE: Final = 4096
 MOST: Final = (1 << 63) - 1  # the runtime's numbers
 
 
@@ -36,9 +35,9 @@ def check_limits(threads: int | None, memory_limit: int | None) -> None:
 
 def aligned_empty(size: int) -> Bytes:
     """Memory for a weight: aligned as generated code expects, to a huge page when it fills one."""
-    alignment = next((a for a in (HUGE_PAGE, PAGE) if size >= a), abi.ALIGNMENT)
+    alignment = next((a for a in (HUGE_PAGE, abi.PAGE) if size >= a), abi.ALIGNMENT)
     room = np.empty(size + alignment, np.uint8)
-    start = (abi.APART * (alignment == PAGE) - address_of(room)) % alignment
+    start = (abi.APART * (alignment == abi.PAGE) - address_of(room)) % alignment
     return room[start : start + size]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pliant.base.dtypes import DType
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm.writer import FunctionText
-from pliant.loop.stmt import PAGE, Buffer
+from pliant.loop.stmt import Buffer
 from pliant.runtime import abi
 from pliant.runtime.abi import CTX, TENSOR
 
@@ -55,12 +55,6 @@ def scratch(e: Emitter, size: str) -> str:
     none."""
     fn = _field(e.text, SCRATCH)
     return _checked(e, e.text.assign(f"call noalias ptr {fn}(ptr %ctx, i64 {size})"))
-
-
-def on_stack(t: FunctionText, size: int) -> str:
-    """Memory of the function, from `abi.AMID` on in a page, as the runtime's scratch memory is."""
-    room = t.alloca(f"[{abi.AMID + size} x i8]", PAGE)
-    return t.assign(f"getelementptr i8, ptr {room}, i64 {abi.AMID}")
 
 
 def scratch_mark(t: FunctionText) -> str:

@@ -45,13 +45,13 @@ from pliant.loop.stmt import (
     statements,
 )  # fmt: skip
 from pliant.loop.threads import AXES
-from pliant.runtime import abi
 from pliant.runtime.manifest import Site
 from pliant.sym.expr import Int, as_int, var
 from pliant.sym.facts import Facts
 
 Val = exprs.Val
 
+KEPT: Final = 1024  # bytes of memory on the stack whose place in a page matters
 UNASKED: Final = 16  # lanes; masks of several registers take those that others need: measured
 
 
@@ -696,8 +696,8 @@ class Emitter:
         count = self.resolve(buffer.room).value
         element = vector_type(memory_type(buffer.dtype), self.lanes)
         size = count * buffer.dtype.bytes
-        if size >= abi.KEPT:
-            pointer = context.on_stack(self.text, size * self.lanes)
+        if size >= KEPT:
+            pointer = self.text.kept(size * self.lanes)
         else:
             align = max(memory.align_of(buffer, self.lanes), min(64, _power_of_two(size)))
             pointer = self.text.alloca(f"[{count} x {element}]", align)

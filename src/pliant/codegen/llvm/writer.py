@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from pliant.runtime import abi
+
 Lines = list["str | Lines"]  # holes are lists of lines
 
 # Instructions of which a second one with the same operands gives nothing new.
@@ -45,6 +47,7 @@ class FunctionText:
         self.module = module
         self._lines: Lines = []
         self._entry: list[str] = []  # allocas, in the entry block so that they are promoted
+        self._kept = 0  # bytes of memory that was asked for by `kept`
         self._nowhere: dict[str, str] = {}
         self._known: dict[str, str] = {}  # instructions of this block that need not come twice
         self._count = 0
@@ -85,6 +88,15 @@ class FunctionText:
     def alloca(self, type_: str, align: int) -> str:
         result = self.name("a")
         self._entry.append(f"  {result} = alloca {type_}, align {align}")
+        return result
+
+    def kept(self, size: int) -> str:
+        """Memory on the stack from `abi.AMID` on in a page; what is asked for next lies behind, as
+        far as pages go."""
+        at = (abi.AMID + self._kept) % abi.PAGE
+        self._kept += -(-size // abi.ALIGNMENT) * abi.ALIGNMENT
+        room, result = self.alloca(f"[{at + size} x i8]", abi.PAGE), self.name("a")
+        self._entry.append(f"  {result} = getelementptr i8, ptr {room}, i64 {at}")
         return result
 
     def nowhere(self, type_: str, align: int) -> str:

@@ -67,12 +67,14 @@ static void* ctx_arena(pl_ctx* ctx, int64_t bytes) {
     return segment;
 }
 
-/* What is as long as a part of a page begins amid one, far from where arrays do (runtime/abi.py). */
+/* The first block of a kernel begins amid a page, far from where arrays do (runtime/abi.py); others
+ * follow, each elsewhere in its page. */
 static void* ctx_scratch(pl_ctx* ctx, int64_t bytes) {
     pl_call* call = call_of(ctx);
+    pl_stack* stack = &pl_thread_of(ctx)->scratch;
+    int64_t more = pl_stack_mark(stack) ? 0 : PL_PAGE;
     char* block = NULL;
-    int64_t more = bytes < PL_KEPT ? 0 : PL_PAGE;
-    if (bytes <= call->limit && bytes <= INT64_MAX - PL_PAGE) block = pl_stack_take(&pl_thread_of(ctx)->scratch, bytes + more);
+    if (bytes <= call->limit && bytes <= INT64_MAX - PL_PAGE) block = pl_stack_take(stack, bytes + more);
     if (!block) pl_fail(ctx, PL_MEMORY, -1, bytes, call->limit, 0, 0);
     return block && more ? block + (PL_AMID - (uintptr_t)block) % PL_PAGE : block;
 }

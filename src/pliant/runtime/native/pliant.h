@@ -30,8 +30,7 @@ extern "C" {
 #define PL_ABI_VERSION 1u
 #define PL_ALIGNMENT 64
 #define PL_PAGE 4096
-#define PL_AMID 2048 /* where scratch memory of PL_KEPT bytes and more begins in a page */
-#define PL_KEPT 1024
+#define PL_AMID 2048 /* where scratch memory begins in a page */
 #define PL_MAX_NDIM 64
 #define PL_PAYLOAD 8
 /* A region is cut into at most this many pieces, whatever the number of threads. */
