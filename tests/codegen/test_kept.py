@@ -44,6 +44,15 @@ def test_rows_begin_amid_a_page(n: int) -> None:
         assert f"getelementptr i8, ptr {found[1]}, i64 {abi.AMID}\n" in text
 
 
+def test_others_lie_behind() -> None:
+    """As far as pages go: not at the same place of another."""
+    two = KEPT.format(n=512, last=511).replace(
+        "t = alloc", "u = alloc(f32[512])\n        t = alloc"
+    )
+    text, _ = emit_kernel(lower_blocks(parse_function(two.replace("t[b] =", "u[b] ="))))
+    assert f"i64 {abi.AMID}\n" in text and f"[{4 * 512} x i8], align 4096" in text
+
+
 @pytest.mark.parametrize("n", [255, 256, 1031])
 def test_what_they_hold_is_right(n: int) -> None:
     x = np.arange(4 * n, dtype=np.float32).reshape(4, n) / (4 * n)

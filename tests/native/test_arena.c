@@ -117,7 +117,7 @@ static void a_call_respects_its_limit(void) {
     CHECK(!ctx->arena(ctx, 800) && ctx->error_code == PL_MEMORY);
     CHECK(ctx->payload[1] == 800 && ctx->payload[2] == 1000);
     CHECK(!ctx->arena(ctx, -1) && !ctx->arena(ctx, INT64_MAX));
-    CHECK(!ctx->scratch(ctx, 2000) && ctx->scratch(ctx, 900));
+    CHECK(!ctx->scratch(ctx, -1) && !ctx->scratch(ctx, 2000) && ctx->scratch(ctx, 900));
     CHECK(pl_call_finish(ctx, ctx->error_code) == PL_MEMORY);
     CHECK(pl_call_peak_bytes(ctx) == 64 + 832);
     pl_call_end(ctx);

@@ -74,7 +74,8 @@ static void* ctx_scratch(pl_ctx* ctx, int64_t bytes) {
     pl_stack* stack = &pl_thread_of(ctx)->scratch;
     int64_t more = pl_stack_mark(stack) ? 0 : PL_PAGE;
     char* block = NULL;
-    if (bytes <= call->limit && bytes <= INT64_MAX - PL_PAGE) block = pl_stack_take(stack, bytes + more);
+    if (bytes >= 0 && bytes <= call->limit && bytes <= INT64_MAX - PL_PAGE)
+        block = pl_stack_take(stack, bytes + more);
     if (!block) pl_fail(ctx, PL_MEMORY, -1, bytes, call->limit, 0, 0);
     return block && more ? block + (PL_AMID - (uintptr_t)block) % PL_PAGE : block;
 }
