@@ -39,7 +39,7 @@ from pliant.ir.expr import (
 )
 from pliant.ir.tensor import Compute
 from pliant.lower.access import bare_name, takes_long
-from pliant.lower.canonical import is_large, row_bytes
+from pliant.lower.canonical import LONG, is_large, row_bytes
 from pliant.lower.groups import Group
 from pliant.lower.inline_copies import through
 from pliant.lower.layout import Order
@@ -49,7 +49,6 @@ from pliant.sym.expr import as_int, var
 FIRST: Final = 8  # elements whose mean is taken away
 LEAST: Final = 512  # columns of a row: passes over shorter ones take no longer than what is between
 MOST: Final = 4096
-ROOM: Final = 8 << 10  # bytes of a row from memory
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def in_one_pass(s: Stages, groups: Sequence[Group], orders: dict[str, Order]) ->
 
 def _waits(group: Group) -> bool:
     """Whether rows come from memory, and are long."""
-    return is_large(group) and any(n.is_const and n.value > ROOM for n in row_bytes(group))
+    return is_large(group) and any(n.is_const and n.value > LONG for n in row_bytes(group))
 
 
 def _variance(group: Group, stage: Stage) -> _Variance | None:

@@ -369,9 +369,10 @@ class Facts:
             self._narrow(mono.atom.name, coefficient, offset.value)
             self._store.forget()
             return
-        for follows in self._inside(x):
-            self._assume_nonneg(self.simplify(follows), claim)
-        if not self.nonneg(x):
+        inside = self._inside(x)
+        for part in inside:
+            self._assume_nonneg(self.simplify(part), claim)
+        if not inside or not self.nonneg(x):
             self._store.nonneg.append(x)
             self._store.forget()
 

@@ -434,10 +434,8 @@ def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Pro
                 continue
             ahead = as_int((FURTHER if reads else AHEAD) // a.buffer.dtype.bytes)
             with suppress(SchedulingError):
-                if stores:
-                    p = p.prefetch(loop, name, maximum(group.columns, ahead))
-                else:
-                    p = p.prefetch(loop, name, ahead, cache=cache)
+                ahead = maximum(group.columns, ahead) if stores else ahead
+                p = p.prefetch(loop, name, ahead, cache=1 if stores else cache)
                 asked.add(name)
                 break  # a loop asks for one thing
     return p
