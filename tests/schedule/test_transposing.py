@@ -15,8 +15,8 @@ from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Index
 from pliant.loop.stmt import BufferRef, Function, Invoke, buffer
-from pliant.lower.canonical import LARGE
 from pliant.lower.function import lower_function
+from pliant.lower.row_facts import LARGE
 from pliant.ops.table import OPERATORS
 from pliant.pipeline import compile_imported
 from pliant.schedule.program import Program

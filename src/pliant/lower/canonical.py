@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from pliant.base.dtypes import bf16
 from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce, index_names
@@ -32,11 +32,11 @@ from pliant.ir.tensor import (
     own_nodes,
     sources,
 )
-from pliant.loop.stmt import LINE
-from pliant.lower.constant_sizes import columns_of, extents_to_keep, small_sides
+from pliant.lower.constant_sizes import extents_to_keep, small_sides
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
+from pliant.lower.row_facts import NOTHING, Rows, rows_of
 from pliant.lower.sliced import Place, Slice, by_slices
 from pliant.sym.atoms import Atom, VarAtom
 from pliant.sym.digits import digit_of
@@ -44,10 +44,6 @@ from pliant.sym.expr import Int, as_int, rebuild_atom, var
 from pliant.sym.facts import Facts
 
 MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
-# Bytes of outputs that no cache keeps beside what they are made of (Zen 4, a last level of 32 MB:
-# softmax of 13 MB takes 0.56 as long past it, with a kernel that reads it next 0.84).
-LARGE: Final = 12 << 20
-LONG: Final = 8 << 10  # bytes of rows of which four leave no room in a first cache (of 32 KB)
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,7 @@ class Spec:
 
     `strides` gives every tensor's strides by name; `outputs` are member names; `plans` those of the
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
-    "strict" a sum is in order of the indices. `large`: rows whose outputs are known to have at
-    least LARGE bytes, or that read at least twice as many; `long`: rows of outputs that are known
-    to have at least LONG bytes; `in_lines`: that are known to fill cache lines. `flushes`: what
+    "strict" a sum is in order of the indices. `known` is that of a kernel of rows. `flushes`: what
     becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
     before.
     """
@@ -74,9 +68,7 @@ class Spec:
     sizes: tuple[str, ...]
     plans: tuple[tuple[str, Plan], ...] = ()
     numerics: str = "fast"
-    large: bool = False
-    long: bool = False
-    in_lines: bool = False
+    known: Rows = NOTHING
     flushes: bool = False
 
     def plan(self, name: str) -> Plan | None:
@@ -194,25 +186,45 @@ def outline(
     strides = tuple(
         (i.label, strides_in(n, lie.get(n, i.dims), orders, free)) for n, i in renamed.items()
     )
-    in_rows = group.kind == "row"
+    known, more = rows_of(group, facts) if group.kind == "row" else (NOTHING, ())
     spec = Spec(
         group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
-        in_rows and is_large(group), in_rows and _are_long(group),
-        in_rows and _fills_lines(group),
-        flushes and _makes_bf16(group),
+        known, flushes and _makes_bf16(group),
     )  # fmt: skip
     given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
-    return Launch(
+    launch = Launch(
         spec, tuple([x.whole.name for x in given]), group.outputs, tuple(sizes.values()),
-        tuple(m.name for m in group.members), _variants(spec, group, plans),
+        tuple(m.name for m in group.members), _gathered(spec, group, plans),
         tuple([x.place for x in given]),
     )  # fmt: skip
+    if not more or numerics == "batch_invariant":  # a row has its bits in whichever kernel
+        return launch
+    alike = launch
+    if group.uncached is not None:
+        alike = outline(
+            group.uncached, facts, orders, gaps, plans,
+            constant_extents=constant_extents, numerics=numerics, flushes=flushes, lanes=lanes,
+        )  # fmt: skip
+    return replace(launch, variants=tuple(_of_rows(launch, alike, more)))
 
 
-def _variants(spec: Spec, group: Group, plans: dict[str, Plan]) -> tuple[Variant, ...]:
+def _of_rows(
+    launch: Launch, uncached: Launch, known: Iterable[tuple[Int, Rows]]
+) -> Iterator[Variant]:
+    """Of rows, the kernels for what may be known of them in a call; `uncached` computes the same,
+    where no cache keeps it."""
+    same = (uncached.inputs, uncached.sizes, uncached.places) == (
+        launch.inputs, launch.sizes, launch.places,
+    )  # fmt: skip
+    for guard, rows in known:
+        spec = uncached.spec if rows.large and same else launch.spec
+        yield Variant(guard, replace(spec, known=rows))
+
+
+def _gathered(spec: Spec, group: Group, plans: dict[str, Plan]) -> tuple[Variant, ...]:
     """Of a product, the kernel for rows that push one another out of the cache."""
     if group.kind != "contraction":
         return ()
@@ -221,35 +233,6 @@ def _variants(spec: Spec, group: Group, plans: dict[str, Plan]) -> tuple[Variant
         return ()
     gathered = tuple([(n, replace(plan, gather=True)) for n, plan in spec.plans])
     return (Variant(collide, replace(spec, plans=gathered)),)
-
-
-def is_large(group: Group) -> bool:
-    """Whether it is known that no cache keeps what the group reads and writes."""
-    outputs = [m.tensor for m in group.members if m.name in group.outputs]
-    total = as_int(0)
-    for t in outputs:
-        total = total + prod(t.shape, start=as_int(1)) * t.dtype.bytes
-    if total.is_const and total.value >= LARGE:
-        return True
-    over = [m.tensor for m in group.members if isinstance(m.tensor, Compute)]
-    read = [prod((a.extent for a in (*t.axes, *t.reduce_axes)), start=as_int(1)) for t in over]
-    widths = [x.source.dtype.bytes for t in over for x in own_nodes(t.body) if isinstance(x, Load)]
-    return any(n.is_const and n.value * min(widths, default=0) >= 2 * LARGE for n in read)
-
-
-def _are_long(group: Group) -> bool:
-    return any(row.is_const and row.value >= LONG for row in row_bytes(group))
-
-
-def _fills_lines(group: Group) -> bool:
-    return all(row % LINE == 0 for row in row_bytes(group))
-
-
-def row_bytes(group: Group) -> list[Int]:
-    """What a row of each output takes."""
-    columns = prod(columns_of(group), start=as_int(1))
-    outputs = [m.tensor for m in group.members if m.name in group.outputs]
-    return [columns * t.dtype.bytes for t in outputs]
 
 
 def _makes_bf16(group: Group) -> bool:

@@ -50,7 +50,8 @@ class Group:
     order of these dimensions in memory, `rows` how many leading ones (in that order) are rows; of
     attention `row_dims` says which are, in the order in which values of rows have them.
 
-    `after` is the group that the first stage could not join, and `obstacle` why not."""
+    `after` is the group that the first stage could not join, and `obstacle` why not. `uncached`
+    computes the same, and is faster where no cache keeps what is read and written."""
 
     kind: GroupKind
     space: tuple[Int, ...]
@@ -61,6 +62,7 @@ class Group:
     after: int = -1
     obstacle: str = ""
     row_dims: Order = ()
+    uncached: Group | None = None
 
     def names(self) -> set[str]:
         return {m.name for m in self.members}

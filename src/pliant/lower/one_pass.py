@@ -39,10 +39,10 @@ from pliant.ir.expr import (
 )
 from pliant.ir.tensor import Compute
 from pliant.lower.access import bare_name, takes_long
-from pliant.lower.canonical import LONG, is_large, row_bytes
 from pliant.lower.groups import Group
 from pliant.lower.inline_copies import through
 from pliant.lower.layout import Order
+from pliant.lower.row_facts import exceeds_long, rows_of
 from pliant.lower.stages import Stage, Stages
 from pliant.sym.expr import as_int, var
 
@@ -67,18 +67,21 @@ def in_one_pass(s: Stages, groups: Sequence[Group], orders: dict[str, Order]) ->
     """Rewrite in place: kernels of rows, where a mean is all that is wanted of a sum."""
     new: dict[str, tuple[Stage, ...]] = {}
     for group in groups:
-        for stage in list(group.members) if group.kind == "row" and not _waits(group) else ():
+        if group.kind != "row":
+            continue
+        known, more = rows_of(group, s.facts)
+        if known.large and exceeds_long(group):
+            continue
+        before = replace(group, members=list(group.members))
+        for stage in before.members:
             found = _variance(group, stage)
             near = None if found is None else _near(group, found)
             if found is not None and near is not None:
                 new |= _rewrite(s, group, found, near, orders)
+                if more and exceeds_long(group):
+                    group.uncached = before
     stages = (x for name, stage in s.stages.items() for x in new.get(name, (stage,)))
     s.stages = {x.name: x for x in stages}
-
-
-def _waits(group: Group) -> bool:
-    """Whether rows come from memory, and are long."""
-    return is_large(group) and any(n.is_const and n.value > LONG for n in row_bytes(group))
 
 
 def _variance(group: Group, stage: Stage) -> _Variance | None:

@@ -29,9 +29,10 @@ from typing import Final
 from pliant.ir.expr import Load, loads_of
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import DEAR, cost_of
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
 from pliant.lower.pack import Plan
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.arrange import Rows, rows_apart, rows_by_table, tile_height
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import live_part

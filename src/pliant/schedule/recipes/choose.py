@@ -8,7 +8,8 @@ from dataclasses import replace
 from pliant.base.settings import settings
 from pliant.ir.tensor import Compute, Scan, Scatter
 from pliant.lower.access import classify
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.attention import attention_recipe

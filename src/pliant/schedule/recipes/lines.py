@@ -15,10 +15,10 @@ from typing import Final
 
 from pliant.loop.regions import Access, accesses
 from pliant.loop.stmt import LINE, offset_of
+from pliant.lower.row_facts import SHORT
 from pliant.schedule.program import Program
 from pliant.sym.expr import Int, minimum
 
-SHORT: Final = 128  # columns, of which those before a line are not divided from the rest
 TOGETHER: Final = 4  # vectors
 
 

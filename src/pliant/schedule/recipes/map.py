@@ -14,7 +14,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import conditions_in, inner_part
 from pliant.schedule.program import Program

@@ -16,7 +16,8 @@ from typing import Final
 
 from pliant.ir.expr import loads_of
 from pliant.ir.tensor import Compute
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.arrange import lines_apart, rows_by_table, tile_height
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.cases import cases_in, periods, unrolled

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
     grain,

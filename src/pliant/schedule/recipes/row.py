@@ -25,10 +25,11 @@ from pliant.ir.tensor import Compute, own_nodes
 from pliant.loop.regions import accesses
 from pliant.loop.stmt import Block, Buffer, For, statements
 from pliant.lower.access import DEAR, cost_of, takes_long
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE, SHORT
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.lines import SHORT, ask_for_ends, in_lines, may_straddle
+from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
 from pliant.schedule.recipes.nests import grain, in_vectors, localize, read_apart, work_of
 from pliant.schedule.recipes.start import start
 from pliant.schedule.recipes.stored_late import store_late
@@ -61,7 +62,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
             p = p.compute_inline(name)
     for name in group.kept - set(spec.outputs):
         # What goes past the caches is not written twice.
-        p = p if spec.large or group.stored_late else _in_an_output(p, group, name)
+        p = p if spec.known.large or group.stored_late else _in_an_output(p, group, name)
     p, row = _rows(p, group, stores, together := _rows_together(group, lanes))
     over = [n for n in p.blocks if n in group.reductions or n in group.kept]
     columns: dict[str, LoopRef] = {n: p.loops(n)[-1] for n in over}
@@ -82,7 +83,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         last = max(runs)
         first = min(runs)
         early = runs[first] if first == last - 2 and group.runs_early(first) else ""
-        in_runs = spec.large and lanes <= FEW_LANES and group.dear(last - 1)
+        in_runs = spec.known.large and lanes <= FEW_LANES and group.dear(last - 1)
         run = RUN // (lanes * UNROLL_DEAR) if in_runs else 1
         late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], early, work, run)
     if late is not None:
@@ -102,9 +103,9 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         return p
     p = ask_for_ends(p, row, heads)
     only = len(runs) == 1
-    if only and late is not None and (early or not spec.large):
+    if only and late is not None and (early or not spec.known.large):
         return _next_and_further(p, group, row, *runs.values())
-    if only and spec.large:
+    if only and spec.known.large:
         return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
     behind = frozenset() if late is None else group.stored_late
     return _next_rows(p, group, row, runs, behind, lanes)
@@ -112,7 +113,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
     """The maps that are stored in a pass of their own, in rows that may straddle cache lines."""
-    if group.spec.in_lines or group.stored_late:
+    if group.spec.known.in_lines or group.stored_late:
         return []
     levels = [group.level[n] for n in columns]
     return [n for n in columns if n in group.kept and levels.count(group.level[n]) == 1]
@@ -175,7 +176,7 @@ class RowGroup:
         sums = any(self.level[n] == last for n in self.reductions)
         if sums or self.dear(last) or last < 1:
             return frozenset()
-        if not spec.in_lines and (self._may_be_short() or spec.large or spec.long):
+        if not spec.known.in_lines and (not spec.known.moderate or spec.known.large):
             return frozenset()
         if not self.dear(last - 1) and not (last == 1 and self._waits()):
             return frozenset()
@@ -189,9 +190,6 @@ class RowGroup:
         fits = row.is_const and row.value <= ROOM_OF_THREE // 3
         return fits and self.lanes > FEW_LANES and not self.dear(level)
 
-    def _may_be_short(self) -> bool:
-        return not self.columns.is_const or self.columns.value < SHORT
-
     def _waits(self) -> bool:
         """Whether the first pass waits for what it reads, and can store the row before meanwhile:
         where memory is the limit (Zen 3: RMS norm takes 0.88 to 0.95 as long), or where nothing has
@@ -199,16 +197,17 @@ class RowGroup:
         to 0.93; layer norm, which has a mean of some elements first, 0.95 to 1.1, but of rows that
         straddle lines 0.9). Not where rows are long, for the first cache has no room for two of
         them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long without, layer
-        norm 0.65)."""
-        if self.spec.long:
+        norm 0.65), nor in the caches where their length is a parameter (Zen 4: RMS norm 1.15 to 1.5
+        times as long, layer norm of rows that straddle lines 1.2 to 1.4)."""
+        if self.spec.known.long:
             return False
-        if self.spec.large:
+        if self.spec.known.large:
             return True
-        if self.lanes <= FEW_LANES or self._may_be_short():
+        if self.lanes <= FEW_LANES or not (self.columns.is_const and self.spec.known.moderate):
             return False
         first = [n for n in self.members if self.level[n] == 0]
         at_once = all(n in self.reductions or self.over_space(n) for n in first)
-        return at_once or not self.spec.in_lines
+        return at_once or not self.spec.known.in_lines
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -264,7 +263,7 @@ def _rows_together(group: RowGroup, lanes: int) -> int:
     spec, rows, columns = group.spec, group.count, group.columns
     if group.stored_late or not columns.is_const or list(spec.order) != sorted(spec.order):
         return 1
-    if not spec.in_lines and columns.value >= SHORT:
+    if not spec.known.in_lines and columns.value >= SHORT:
         return 1  # rows begin anywhere in lines, each elsewhere
     axes = [d for d in spec.order[: spec.rows] if spec.space[d] != 1]
     each_row = [n for n in spec.outputs if not group.over_space(n)]
@@ -424,7 +423,7 @@ def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Pro
     take 0.8 as long). What comes from memory comes to the second cache: requests of the first are
     few, and dropped where there are more (Zen 4: softmax of rows of 4 KB takes 0.77 as long, log
     softmax 0.71; in the caches 1.1 times)."""
-    cache = 2 if group.spec.large else 1
+    cache = 2 if group.spec.known.large else 1
     asked: set[str] = set()
     for loop in reversed(p.innermost(blocks)):  # what is read of the last row comes last
         for a in accesses(p.loop(loop), p.invoked):
@@ -478,9 +477,9 @@ def _asked(
     one thing. Where memory is the limit, passes share it, but for short rows where lanes are few:
     there the first of them asks for the next row (Zen 3: layer norm of 1.5 to 4 KB takes 0.7 to
     0.88 as long, of 5 KB and more 1.1 times)."""
-    cache = 2 if group.spec.long else 1
+    cache = 2 if group.spec.known.long else 1
     levels = list(dict.fromkeys(level for level, *_ in read))
-    together = group.spec.large and len(levels) > 1 and not any(map(group.dear, levels))
+    together = group.spec.known.large and len(levels) > 1 and not any(map(group.dear, levels))
     row = group.columns * buffer.dtype.bytes
     short = lanes <= FEW_LANES and row.is_const and row.value < AHEAD
     for _, loop, along in read:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from pliant.ir.tensor import Scan
-from pliant.lower.canonical import LARGE, Spec
+from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import LARGE
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.nests import grain, in_vectors, work_of
 from pliant.schedule.recipes.start import start
