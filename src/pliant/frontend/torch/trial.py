@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.torch.dims import Leaf, torch_spec
 from pliant.frontend.torch.examples import resized
+from pliant.frontend.torch.mask_hints import masks_as_they_are
 from pliant.frontend.torch.probe import Probe
 from pliant.frontend.torch.recurrent import whole_recurrences
 from pliant.frontend.torch.whole_sizes import WholeSizes
@@ -86,7 +87,7 @@ class Trial:
         symbols = contextlib.nullcontext() if strict else WholeSizes()
         with (
             torch.no_grad(), warnings.catch_warnings(), _transforms_ended(), whole_recurrences(),
-            whole_views(), symbols,
+            whole_views(), masks_as_they_are(), symbols,
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             return torch.export.export(
