@@ -63,3 +63,20 @@ def test_ways(how: str) -> None:
     for shape in SIZES[2:]:
         x = drawn(shape, torch.float32)
         assert torch.equal(f(x), turn(x)), shape
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 5, 2, 7), (2, 3, 4, 6, 5), (3, 2, 7, 10), (1, 3, 3, 2, 11)]
+)
+def test_small_images(shape: tuple[int, ...]) -> None:
+    """Their places are split in tiles that fill no row: `(2*t + i)//14 + t`, `(2*t + i)//7 % 2` and
+    `(2*t + i)%7` together are one number."""
+    order = (0, *range(2, len(shape)), 1)
+    f = pliant.compile(Apply(lambda x: x.permute(order).contiguous()), (torch.zeros(shape),))
+    assert all("as written" not in line for line in str(f.explain()).splitlines())
+    x = torch.randn(shape)
+    assert torch.equal(f(x), x.permute(order))
+    back = tuple(torch.tensor(order).argsort().tolist())
+    y = torch.randn([shape[d] for d in order])
+    g = pliant.compile(Apply(lambda y: y.permute(back).contiguous()), (y,))
+    assert torch.equal(g(y), y.permute(back))

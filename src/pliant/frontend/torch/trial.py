@@ -17,9 +17,9 @@ from torch.utils import _pytree as pytree
 from pliant.base.errors import InvalidModelError, UnsupportedError
 from pliant.frontend.torch.dims import Leaf, torch_spec
 from pliant.frontend.torch.examples import resized
-from pliant.frontend.torch.mask_hints import masks_as_they_are
 from pliant.frontend.torch.probe import Probe
 from pliant.frontend.torch.recurrent import whole_recurrences
+from pliant.frontend.torch.unasked import values_unasked
 from pliant.frontend.torch.whole_sizes import WholeSizes
 from pliant.frontend.torch.whole_views import whole_views
 from pliant.graph.function import Dim
@@ -87,7 +87,7 @@ class Trial:
         symbols = contextlib.nullcontext() if strict else WholeSizes()
         with (
             torch.no_grad(), warnings.catch_warnings(), _transforms_ended(), whole_recurrences(),
-            whole_views(), masks_as_they_are(), symbols,
+            whole_views(), values_unasked(), symbols,
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             return torch.export.export(

@@ -20,7 +20,7 @@ from pliant.ir.node import walk
 from pliant.loop.regions import bindings_of
 from pliant.schedule.nest import blocks_in
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.nests import grain, vectorize_all
+from pliant.schedule.recipes.nests import grain, in_parallel, vectorize_all
 from pliant.sym.expr import Int, var
 
 MOST: Final = 8  # cases along a loop
@@ -79,8 +79,7 @@ def by_cases(
     extent = p.loop(last).extent
     p, blocks, lane = unrolled(p, last, places, lanes)
     if around:
-        p = p.fuse(*around)
-        p = p.parallel(p.made[0], grain=grain(extent * work))
+        p, _ = in_parallel(p, around, grain(extent * work))
     else:
         p = p.parallel(blocks, grain=grain(lanes * work))
     return vectorize_all(p, [lane], large)

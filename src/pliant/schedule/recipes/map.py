@@ -25,6 +25,7 @@ from pliant.schedule.recipes.nests import (
     collapse,
     grain,
     in_memory_order,
+    in_parallel,
     inline_maps,
     loads_below,
     vectorize_all,
@@ -63,9 +64,7 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         return _transposing(p, rest, across, last, lanes, work, large)
     extent = p.loop(last).extent
     if outer:
-        p = p.fuse(*outer)
-        (rows,) = p.made
-        p = p.parallel(rows, grain=grain(extent * work))
+        p, rows = in_parallel(p, outer, grain(extent * work))
         p, parts = _parts(p, last)
         inner: list[str] = []
         for part in parts:
@@ -133,8 +132,6 @@ def _transposing(
         p = p.split(across, height, tail="clip")
         blocks, row = p.made
     p = p.reorder(*rest, blocks, last, row)
-    p = p.fuse(*rest, blocks)
-    (tasks,) = p.made
-    p = p.parallel(tasks, grain=grain(extent * height * work))
+    p, _ = in_parallel(p, (*rest, blocks), grain(extent * height * work))
     p, _, inner = vectors(p, last, lanes)
     return vectorize_all(p, inner, large)

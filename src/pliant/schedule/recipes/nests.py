@@ -206,6 +206,20 @@ def grain(work: IntLike) -> Int:
     return maximum(1, as_int(PARALLEL_WORK) // maximum(1, work))
 
 
+def in_parallel(p: Program, loops: Sequence[str], least: IntLike) -> tuple[Program, str]:
+    """One parallel loop of these, from the outermost inwards, `least` iterations of it worth a
+    thread. Each is made parallel before: fused, a number that was split is in parts of quotients
+    and remainders, and it is not always seen any more that iterations are apart."""
+    *outer, last = loops
+    for loop in outer:
+        p = p.parallel(loop)
+    p = p.parallel(last, grain=least)
+    if not outer:
+        return p, last
+    p = p.fuse(*loops)
+    return p, p.made[0]
+
+
 def vectors(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
     """The loop in vectors of `lanes`: whole ones, then one with a mask for the rest. One short
     vector where it is known to be short. Gives the loop over vectors, and those to `vectorize`."""

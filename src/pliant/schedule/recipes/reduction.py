@@ -22,6 +22,7 @@ from pliant.lower.row_facts import LARGE
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import (
     grain,
+    in_parallel,
     loads_below,
     reduced_nest,
     vectorize_all,
@@ -51,8 +52,7 @@ def reduction_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = _with_accumulators(p.compute_at(anchor, last), anchor, last)
     if outer:
         extent = p.loop(last).extent
-        p = p.fuse(*outer)
-        p = p.parallel(p.made[0], grain=grain(extent * work))
+        p, _ = in_parallel(p, outer, grain(extent * work))
     p, blocks, inner = _wide(p, last, lanes)
     if not outer:
         p = p.parallel(blocks, grain=grain(work * p.loop(inner[0]).extent))
@@ -90,8 +90,7 @@ def _added_rows(
     (init,) = p.made
     for buffer in p.written(anchor):
         p = p.shrink_buffer(buffer)
-    p = p.fuse(*outer, part) if outer else p
-    p = p.parallel(p.made[0] if outer else part, grain=grain(work * columns))
+    p, _ = in_parallel(p, (*outer, part), grain(work * columns))
     p = p.sample_categorical("rows", ROWS, default=TOGETHER)
     before = set(p.blocks)
     p = p.split(reducing[-1], p.numbers[0], tail="peel", tail_loop="exact")

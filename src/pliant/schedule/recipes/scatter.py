@@ -18,7 +18,7 @@ from pliant.ir.expr import Index
 from pliant.ir.tensor import Scatter
 from pliant.lower.canonical import Spec
 from pliant.schedule.program import Program
-from pliant.schedule.recipes.nests import collapse, grain, vectors, work_of
+from pliant.schedule.recipes.nests import collapse, grain, in_parallel, vectors, work_of
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import as_int
 
@@ -70,10 +70,8 @@ def _copied(p: Program, block: str, lanes: int) -> Program:
     *outer, last = loops
     work = p.loop(last).extent if outer else as_int(lanes)
     p, blocks, inner = vectors(p, last, lanes)
-    if outer:
-        p = p.fuse(*outer)
-        blocks = p.made[0]
-    return _vectorized(p.parallel(blocks, grain=grain(work)), inner)
+    p, _ = in_parallel(p, outer or [blocks], grain(work))
+    return _vectorized(p, inner)
 
 
 def _vectorized(p: Program, loops: Iterable[str]) -> Program:

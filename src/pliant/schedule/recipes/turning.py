@@ -41,7 +41,7 @@ from pliant.lower.canonical import Spec
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.program import LoopRef, Program
-from pliant.schedule.recipes.nests import grain, vectorize_all, work_of
+from pliant.schedule.recipes.nests import grain, in_parallel, vectorize_all, work_of
 from pliant.schedule.recipes.square import square_name, square_of
 from pliant.sym.expr import Int, as_int, minimum, var
 
@@ -97,8 +97,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
         if few is few_columns:
             inner.append(around.pop(0))
         p = p.reorder(*around, whole, *inner)
-        p = p.fuse(*around, whole)
-        p = p.parallel(p.made[0], grain=grain(work))
+        p, _ = in_parallel(p, (*around, whole), grain(work))
         lines.append(inner[-1])
     return vectorize_all(p, lines, large // PAST)
 
@@ -139,8 +138,7 @@ def _by_squares(
     for name in nests:
         own = p.loops(name)
         p = p.unroll(own[-2])
-        p = p.fuse(*own[outside:-4])
-        p = p.parallel(p.made[0], grain=grain(work * many * many))
+        p, _ = in_parallel(p, own[outside:-4], grain(work * many * many))
         lines.append(own[-1])
     return p, lines
 
@@ -173,8 +171,8 @@ def _in_blocks(
         squares_along, here = p.made
         p = p.reorder(squares_along, squares, here, there)
         p = _turned_at_once(p, copy, source)
-    p = p.fuse(*rest, rows, columns)
-    return p.parallel(p.made[0], grain=grain(work * high * wide)), line
+    p, _ = in_parallel(p, (*rest, rows, columns), grain(work * high * wide))
+    return p, line
 
 
 def _turned_at_once(p: Program, copy: str, source: str) -> Program:

@@ -1,10 +1,10 @@
-"""nn.Transformer and its parts, whose masks torch compares with the causal one by value."""
+"""Masks, which torch compares with the causal one by value, and arguments of distributions."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 from torch.nn.modules import transformer
 
 import pliant
@@ -96,7 +96,53 @@ def test_both() -> None:
         close(f(*x), module(*x))
 
 
+class Policy(nn.Module):
+    """What is asked of a distribution; `checked` as one is told to validate its arguments."""
+
+    def __init__(self, checked: bool | None = None) -> None:
+        super().__init__()
+        self.checked = checked
+
+    def forward(self, mean: Tensor, deviation: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        normal = distributions.Normal(mean, deviation, validate_args=self.checked)
+        squashed = distributions.TransformedDistribution(
+            distributions.Independent(normal, 1), [distributions.TanhTransform(cache_size=1)]
+        )
+        choice = distributions.Categorical(logits=mean)
+        unit = distributions.Normal(torch.zeros_like(mean), 1.0)
+        mixture = distributions.MixtureSameFamily(choice, normal)
+        return (
+            normal.log_prob(x), normal.entropy(), normal.cdf(x), squashed.log_prob(x.tanh() * 0.9),
+            distributions.kl_divergence(normal, unit), choice.entropy(), choice.probs,
+            choice.log_prob((x[:, 0] > 0).long()), mixture.log_prob(x[:, 1]),
+        )  # fmt: skip
+
+
+def test_distributions() -> None:
+    module = Policy()
+
+    def args(b: int) -> tuple[Tensor, ...]:
+        return torch.randn(b, 5), torch.rand(b, 5) + 0.1, torch.randn(b, 5)
+
+    f = pliant.compile(module, args(3), dynamic_shapes=({0: "b"},) * 3)
+    for b in (1, 3, 8):
+        x = args(b)
+        for got, want in zip(f(*x), module(*x), strict=True):
+            close(got, want)
+
+
+def test_a_model_that_wants_its_arguments_checked_is_refused() -> None:
+    x = (torch.zeros(3, 5), torch.ones(3, 5), torch.zeros(3, 5))
+    with pytest.raises(pliant.UnsupportedError, match="by the values of a tensor"):
+        pliant.compile(Policy(checked=True), x)
+
+
 def test_torch_is_left_as_it_was() -> None:
+    """Also where a model is refused."""
     before = transformer._detect_is_causal_mask
     pliant.compile(Encoder().eval(), (torch.randn(2, 3, 16), torch.zeros(3, 3)))
+    with pytest.raises(pliant.UnsupportedError):
+        pliant.compile(Policy(checked=True), (torch.ones(3, 5),) * 3)
     assert transformer._detect_is_causal_mask is before
+    with pytest.raises(ValueError, match="constraint"):
+        distributions.Normal(0.0, -1.0)
