@@ -200,7 +200,7 @@ def outline(
         tuple(m.name for m in group.members), _gathered(spec, group, plans),
         tuple([x.place for x in given]),
     )  # fmt: skip
-    if not more or numerics == "batch_invariant":  # a row has its bits in whichever kernel
+    if not more or numerics == "batch_invariant":  # kernels round differently
         return launch
     alike = launch
     if group.uncached is not None:

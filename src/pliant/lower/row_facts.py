@@ -91,7 +91,8 @@ def _candidates(group: Group, base: Rows) -> Iterator[tuple[Int, Rows]]:
     yield straddles + _to_long(group) + lacks, replace(in_lines, long=True, large=True)
     yield straddles, in_lines
     yield lacks, replace(base, large=True)
-    yield _from_moderate(group), replace(base, moderate=True)
+    if not base.in_lines:
+        yield _from_moderate(group), replace(base, moderate=True)
 
 
 def _lacks(group: Group) -> Int:
