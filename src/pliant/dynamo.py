@@ -237,7 +237,7 @@ def _eager(graph: GraphModule, *, as_traced: bool = True) -> _Run:
     def run(*inputs: Any) -> Sequence[Any]:
         made = graph(
             *(
-                x.contiguous() if row_major and is_channels_last(x) else x
+                x.contiguous() if row_major and x is not None and is_channels_last(x) else x
                 for x, row_major in zip(inputs, plain, strict=True)
             )
         )

@@ -243,6 +243,18 @@ def test_what_is_not_supported_runs_around_what_is(compilations: list[Any]) -> N
     assert len(compilations) == 2
 
 
+def test_checks_that_are_effects(compilations: list[Any]) -> None:
+    """Their order is an input that is given as None."""
+
+    def whitened(x: torch.Tensor) -> torch.Tensor:
+        covariance = torch.tanh(x).mT @ x / x.shape[0] + 10 * torch.eye(x.shape[1])
+        root = torch.linalg.cholesky(covariance.mT + covariance)
+        return torch.softmax(x @ root + 1, -1) * 2
+
+    check(whitened, [(image(n, 6),) for n in (8, 9, 5)], eager=True)
+    assert len(compilations) > 1
+
+
 class Block(nn.Module):
     def __init__(self, width: int = 32, heads: int = 4) -> None:
         super().__init__()

@@ -87,8 +87,8 @@ def captured(
     for place, node in enumerate(nodes):
         if place in weights:
             _fix(copied, node, given[place])
-        elif isinstance(node.meta.get("val"), torch.Tensor):
-            inputs.append(place)
+        elif isinstance(node.meta.get("val"), torch.Tensor) and given[place] is not None:
+            inputs.append(place)  # an order of effects, as of checks, is given as None
     tensors = [nodes[place] for place in inputs]
     numbers: list[int] = []
     for place, node in enumerate(nodes):
@@ -163,6 +163,8 @@ class _Supported(OperatorSupportBase):  # type: ignore[misc]
         if node.op != "call_function":
             return False
         target = node.target
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return False
         if not isinstance(target, torch._ops.OpOverload) or target is _CONVERT:
             return True  # arithmetic on sizes, parts of a tuple
         if not _REFUSED.isdisjoint(target.tags):
