@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from types import FrameType
 from typing import Any, NoReturn
@@ -14,6 +15,8 @@ from onnx import parser
 
 import pliant
 from pliant import pipeline
+from pliant.codegen.llvm.compile import compile_text
+from pliant.codegen.llvm.target import target as find_target
 
 ATTENTION = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[b, s, 16] x) => (float[b, s, 16] y, float[b, t, 16] z) {
@@ -56,3 +59,29 @@ def test_an_interrupted_compilation(monkeypatch: pytest.MonkeyPatch, processes: 
         signal.signal(signal.SIGALRM, before)
     for have, want in zip(compile_and_run(), wanted, strict=True):
         np.testing.assert_array_equal(have, want)
+
+
+def test_other_threads_do_not_wait_for_what_was_interrupted() -> None:
+    """llvmlite's lock is free afterwards, wherever a handler raised."""
+    t = find_target("native")
+    text = f'target triple = "{t.triple}"\ndefine i64 @f(i64 %x) {{\n  ret i64 %x\n}}\n'
+    pick = random.Random(0)
+    before = signal.signal(signal.SIGALRM, stop)
+    interrupted = 0
+    try:
+        for _ in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, pick.uniform(1e-5, 3e-3))
+                while True:
+                    compile_text(text, t, level=0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted == 400
+    other = threading.Thread(target=compile_text, args=(text, t), daemon=True)
+    other.start()
+    other.join(60)
+    assert not other.is_alive()

@@ -11,6 +11,7 @@ from llvmlite.binding import orcjit
 
 from pliant.base.dtypes import DType
 from pliant.base.errors import InternalError, PliantError, ResourceError
+from pliant.base.load import signals_held
 from pliant.base.settings import settings
 from pliant.codegen.epilogue import Epilogue, with_epilogues
 from pliant.codegen.epilogue_kernel import EpilogueKernel
@@ -188,6 +189,10 @@ class Image:
     """
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
+        with signals_held():
+            self._link(objects, symbols, t)
+
+    def _link(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
         self._jit = llvm.create_lljit_compiler(machine(t), use_jit_link=True, suppress_errors=True)
         builder = orcjit.JITLibraryBuilder()
         for o in objects:

@@ -1,4 +1,8 @@
-"""LLVM IR text to an object file in memory."""
+"""LLVM IR text to an object file in memory.
+
+llvmlite locks LLVM from Python code, in which a signal's handler may raise: the lock would stay
+taken, and other threads wait for ever. So signals wait while LLVM is called, here and elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from pliant.base.errors import InternalError
+from pliant.base.load import signals_held
 from pliant.codegen.llvm.target import Target, machine
 
 LEVEL: Final = 2  # of LLVM's optimisation; the next takes a fifth longer and has no faster code
@@ -32,6 +37,11 @@ def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     `level` is that of LLVM's optimisation; below LEVEL very long texts get its quick code
     generator.
     """
+    with signals_held():
+        return _compiled(text, t, level)
+
+
+def _compiled(text: str, t: Target, level: int) -> bytes:
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -100,6 +110,11 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL)
 
 def assembly(text: str, t: Target, *, level: int = LEVEL) -> str:
     """The machine code of IR text, to read."""
+    with signals_held():
+        return _assembly(text, t, level)
+
+
+def _assembly(text: str, t: Target, level: int) -> str:
     module = llvm.parse_assembly(text)
     module.verify()
     tm = machine(t)

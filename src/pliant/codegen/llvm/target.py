@@ -14,6 +14,7 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from pliant.base.errors import UnsupportedError
+from pliant.base.load import signals_held
 from pliant.runtime.features import forbidden_features
 
 _AVX2: Final = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "lzcnt", "movbe", "sse4.1",
@@ -88,7 +89,8 @@ def target(name: str = "native") -> Target:
 
 @cache
 def _native_name() -> str:
-    has = llvm.get_host_cpu_features()
+    with signals_held():
+        has = llvm.get_host_cpu_features()
     for name, features in reversed(FEATURE_SETS.items()):
         if all(has.get(f, False) for f in features) and not forbidden_features(features):
             return name
@@ -98,11 +100,13 @@ def _native_name() -> str:
 @cache
 def machine(t: Target, opt: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a target; with `opt` 0 it takes time linear in the code."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     features = ",".join(f"+{f}" for f in t.features)
     if t.vector_bits == 512:
         features += ",-prefer-256-bit"
-    return llvm.Target.from_triple(t.triple).create_target_machine(
-        cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic", codemodel="small"
-    )
+    with signals_held():
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        return llvm.Target.from_triple(t.triple).create_target_machine(
+            cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic",
+            codemodel="small",
+        )  # fmt: skip
