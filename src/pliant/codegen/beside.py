@@ -159,11 +159,13 @@ class _Task:
         if not self.made.set_running_or_notify_cancel():
             return
         try:
-            self.made.set_result(make(self.what, self.target))
+            made = make(self.what, self.target)
         except BaseException as error:
             self.made.set_exception(error)
             if not isinstance(error, Exception):
                 raise
+        else:
+            self.made.set_result(made)
 
 
 class Beside:
