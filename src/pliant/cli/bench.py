@@ -16,7 +16,7 @@ from pliant.cli.models import add_compile_options, is_artifact, open_callable, p
 from pliant.cli.peers import PEERS, Peer, UnavailableError, open_peer
 from pliant.cli.sweep import combinations, parse_sizes
 from pliant.cli.terminal import message, table, write_whole
-from pliant.cli.timing import Times, contention, geometric_mean, interleave, paired_ratio
+from pliant.cli.timing import SETTLE, Times, contention, geometric_mean, interleave, paired_ratio
 from pliant.runtime.callable import Compiled
 from pliant.version import VERSION
 
@@ -102,7 +102,7 @@ def measure(
         pairs = list(zip(ours, theirs, strict=False))
         entry["errors"][name] = max((relative_error(a, b) for a, b in pairs), default=0.0)
         calls[name] = call
-    times = interleave(calls, options.runs, limit=options.limit)
+    times = interleave(calls, options.runs, limit=options.limit, settle=SETTLE)
     entry["results"] = {name: _summary(t) for name, t in times.items()}
     entry["ratios"] = {n: paired_ratio(t, times[OURS]) for n, t in times.items() if n != OURS}
     return entry

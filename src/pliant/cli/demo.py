@@ -20,7 +20,7 @@ from pliant.cli.models import add_threads, positive, warn_of_cache
 from pliant.cli.peers import OnnxRuntimePeer, UnavailableError, open_peer
 from pliant.cli.progress import progress
 from pliant.cli.terminal import message, table
-from pliant.cli.timing import contention, geometric_mean, interleave, paired_ratio
+from pliant.cli.timing import SETTLE, contention, geometric_mean, interleave, paired_ratio
 
 INACCURATE: Final = 4
 TOLERANCE: Final = 1e-4  # relative L2 distance to PyTorch
@@ -153,7 +153,7 @@ def _times(compiled: pliant.Compiled, peers: Mapping[str, Any], runs: int) -> st
         mask = torch.ones_like(ids)
         calls = {"pliant": lambda i=ids, m=mask: compiled(i, m)}
         calls |= {name: prepare(ids, mask) for name, prepare in peers.items()}
-        times = interleave(calls, runs, limit=2.0)
+        times = interleave(calls, runs, limit=4.0, settle=SETTLE)
         for name in peers:
             ratios[name].append(paired_ratio(times[name], times["pliant"]))
         rows.append([f"{batch} x {seq}", *(f"{t.median * 1e3:.2f}" for t in times.values()),

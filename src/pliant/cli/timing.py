@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 SHORT: Final = 0.02  # seconds: shorter calls are repeated untimed before each timed one
+SETTLE: Final = 0.06  # seconds for which threads of ONNX Runtime spin after a call, and some more
 BATCH: Final = 2e-4  # seconds: shorter calls are timed several at once
 BUSY_LOAD: Final = 1.25  # processes a CPU, above which it is not ours
 BUSY_PRESSURE: Final = 20.0  # percent of the last 10 s in which something waited for a CPU
@@ -37,14 +38,16 @@ class Times:
 
 
 def interleave(
-    calls: Mapping[str, Call], runs: int, *, warmup: int = 2, limit: float = math.inf
-) -> dict[str, Times]:
+    calls: Mapping[str, Call], runs: int, *, warmup: int = 2, limit: float = math.inf,
+    settle: float = 0.0,
+) -> dict[str, Times]:  # fmt: skip
     """Time each call `runs` times, taking turns; fewer (3 at least) after `limit` seconds.
 
     Every other round goes backwards: a call finds in the caches what the one before it left there,
-    and none should always have the same one before it. Before a short call is timed it runs once
-    untimed: it finds its own data there, and the threads that another runtime leaves spinning for a
-    while have gone to sleep.
+    and none should always have the same one before it. Before a short call is timed it runs
+    untimed, once, and for at least `settle` seconds, for which a long one waits: it finds its own
+    data there, and the threads that another runtime leaves spinning for a while have gone to sleep
+    (SETTLE: a call of two threads within 50 ms of one of ONNX Runtime takes twice as long).
     """
     typical = {name: _warm(call, warmup) for name, call in calls.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
@@ -53,8 +56,7 @@ def interleave(
         if k >= 3 and time.perf_counter() - begun > limit:
             break
         for name, call in list(calls.items())[:: 1 if k % 2 else -1]:
-            if typical[name] < SHORT:
-                call()
+            _settle(call, settle, again=typical[name] < max(SHORT, settle))
             found[name].append(_time(call, max(1, round(BATCH / max(typical[name], 1e-7)))))
     return {name: Times(tuple(seconds)) for name, seconds in found.items()}
 
@@ -87,6 +89,15 @@ def paired_ratio(other: Times, ours: Times) -> float:
 def geometric_mean(values: Sequence[float]) -> float:
     """Of ratios."""
     return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _settle(call: Call, seconds: float, *, again: bool) -> None:
+    ready = time.perf_counter() + seconds
+    if not again:
+        time.sleep(seconds)
+    while again:
+        call()
+        again = time.perf_counter() < ready
 
 
 def _warm(call: Call, times: int) -> float:
