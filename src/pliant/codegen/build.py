@@ -188,11 +188,8 @@ class Image:
     Raises ResourceError.
     """
 
+    @signals_held()
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
-        with signals_held():
-            self._link(objects, symbols, t)
-
-    def _link(self, objects: Sequence[bytes], symbols: Sequence[str], t: Target) -> None:
         self._jit = llvm.create_lljit_compiler(machine(t), use_jit_link=True, suppress_errors=True)
         builder = orcjit.JITLibraryBuilder()
         for o in objects:

@@ -14,7 +14,8 @@ layer norm is exact to 3e-5 then. Rows of one value lose nothing, other than by 
 Nor rows that come from memory and are so long that a first cache (of 32 KB) has no room for what
 else is as long: each pass over one finds some of it there, and memory goes on meanwhile. A sum
 alone runs far ahead of what has come, two sums and a difference do not (Zen 4: layer norm of rows
-of 10 to 32 KB takes 0.8 to 0.9 as long in three passes, of 4 KB 1.2 times).
+of 10 to 32 KB takes 0.8 to 0.9 as long in three passes, of 4 KB 1.2 times). Where only a call can
+tell whether they do, the group as it was is kept for it (`Group.uncached`).
 """
 
 from __future__ import annotations

@@ -31,17 +31,13 @@ class CodegenError(InternalError):
     """Generated code was rejected."""
 
 
+@signals_held()
 def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     """Parse, verify, optimise and emit. Raises CodegenError when LLVM rejects the text.
 
     `level` is that of LLVM's optimisation; below LEVEL very long texts get its quick code
     generator.
     """
-    with signals_held():
-        return _compiled(text, t, level)
-
-
-def _compiled(text: str, t: Target, level: int) -> bytes:
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -108,13 +104,9 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL)
             simplify.run(function, passes)
 
 
+@signals_held()
 def assembly(text: str, t: Target, *, level: int = LEVEL) -> str:
     """The machine code of IR text, to read."""
-    with signals_held():
-        return _assembly(text, t, level)
-
-
-def _assembly(text: str, t: Target, level: int) -> str:
     module = llvm.parse_assembly(text)
     module.verify()
     tm = machine(t)

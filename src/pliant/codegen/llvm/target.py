@@ -88,9 +88,9 @@ def target(name: str = "native") -> Target:
 
 
 @cache
+@signals_held()
 def _native_name() -> str:
-    with signals_held():
-        has = llvm.get_host_cpu_features()
+    has = llvm.get_host_cpu_features()
     for name, features in reversed(FEATURE_SETS.items()):
         if all(has.get(f, False) for f in features) and not forbidden_features(features):
             return name
@@ -98,15 +98,14 @@ def _native_name() -> str:
 
 
 @cache
+@signals_held()
 def machine(t: Target, opt: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a target; with `opt` 0 it takes time linear in the code."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     features = ",".join(f"+{f}" for f in t.features)
     if t.vector_bits == 512:
         features += ",-prefer-256-bit"
-    with signals_held():
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
-        return llvm.Target.from_triple(t.triple).create_target_machine(
-            cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic",
-            codemodel="small",
-        )  # fmt: skip
+    return llvm.Target.from_triple(t.triple).create_target_machine(
+        cpu=_BASELINE[t.architecture], features=features, opt=opt, reloc="pic", codemodel="small"
+    )
