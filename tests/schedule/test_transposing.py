@@ -14,7 +14,7 @@ from pliant.base.dtypes import DTYPES, DType
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Index
-from pliant.loop.stmt import BufferRef, Function, Invoke, buffer
+from pliant.loop.stmt import STREAM, BufferRef, For, Function, Invoke, buffer
 from pliant.lower.function import lower_function
 from pliant.lower.row_facts import LARGE
 from pliant.ops.table import OPERATORS
@@ -23,7 +23,7 @@ from pliant.schedule.program import Program
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.square import square_name, square_of, squares
 from pliant.schedule.recipes.start import start
-from pliant.schedule.recipes.turning import PAST
+from pliant.schedule.recipes.turning import PAST, READ
 from pliant.sym.expr import as_int
 from tests.schedule.native import native
 from tests.schedule.programs import same
@@ -151,6 +151,29 @@ def test_edges() -> None:
     check(p, q, cases, 2, filled=1, large="")
     # A program that reads more panels than there are rows for.
     same(p, q, [(1, 3, 5, 4)], callees={i.callee: i.semantics for i in squares(4)})
+
+
+class Filtered(torch.nn.Module):
+    """Its image is turned before a convolution reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(24, 24, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.conv(x)
+        return y.permute(0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(("module", "part"), [(Last(), PAST), (Filtered().eval(), READ)])
+def test_what_is_read_next_stays_in_the_caches_longer(module: torch.nn.Module, part: int) -> None:
+    """Whoever reads it finds it there."""
+    image = torch.zeros(1, 24, 40, 40)
+    imported = import_model(Request(module, (image,), None, None), OPERATORS)
+    (_, launch), *_ = lower_function(imported.function, OPERATORS, 4).main.launches
+    p = map_recipe(launch.spec, 4)
+    notes = [note for x in p.statements() if isinstance(x, For) for note in x.notes]
+    assert {n for kind, n in notes if kind == STREAM} == {LARGE // part}
 
 
 def test_too_few_for_a_square() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -290,6 +291,24 @@ def test_images_that_come_and_go_in_rows(channels: int, outputs: int, turned: bo
     for b, h, w in ((2, 12, 20), (1, 1, 1), (2, 3, 3), (3, 7, 31)):
         x = torch.randn(b, channels, h, w)
         torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "in_rows"), [(28, True), (14, False), (7, False)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_rows_of_an_image_are_one_line(side: int, in_rows: bool, bias: bool) -> None:
+    """Its pixels fill panels together, across the ends of rows. Where most of the last panel stays
+    empty, or many products are done on what fills it, channels are last."""
+    torch.manual_seed(0)
+    channels, outputs = (32, 192) if in_rows else (400, 192)
+    model = torch.nn.Conv2d(channels, outputs, 1, bias=bias).eval()
+    x = torch.randn(2, channels, side, side)
+    f = pliant.compile(model, (x,))
+    images = re.search(rf"packed\[2, (\d+), {channels}, (\d+)\]", f.explain())
+    assert (images is not None) is in_rows, f.explain()
+    if images:
+        panels, columns = map(int, images.groups())
+        assert panels == -(-(side**2) // columns)
+    torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 class Scaled(torch.nn.Module):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, Final, NamedTuple
 
 from pliant.ir.einsum import Einsum, names_in
@@ -35,8 +35,9 @@ Strides = Callable[[Any], Sequence[Int]]
 COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor".split())
 USUAL: Final = 64  # of a size of which nothing is known
 SIDE: Final = 224  # of an image's height or width
-TURNED: Final = {8: 8, 4: 8, 2: 64, 1: 64}
+TURNED: Final = {8: 3, 4: 3, 2: 64, 1: 64}
 """Of so many bytes, elements copied row by row in the time in which one is stored across rows."""
+IDLE: Final = 16  # products on padding in the time in which an element is copied (Zen 4)
 
 
 class Rank(NamedTuple):
@@ -380,7 +381,9 @@ class _Matcher:
         output, any number of those."""
         if not s.reduced:
             together = [tuple(group[k:]) for k in range(len(group))]
-            return [x for x in together if not self.in_vain(x, formal)]
+            return [
+                x for x in together if self.in_one_line(x, operands) or not self.in_vain(x, formal)
+            ]
         leading = next((o for o in operands if o.moves), operands[0])
         last = [v for v in reversed(group) if self.contiguous(leading, v)] or group[-1:]
         orders = [(*(x for x in group if x != v), v) for v in last]
@@ -399,6 +402,27 @@ class _Matcher:
         each, count = extent.value, self.likely(group[:-1])
         alone = count * -(-each // tile.value)
         return each % max(tile.value // 2, 1) != 0 and 2 * -(-each * count // tile.value) > alone
+
+    def in_one_line(self, group: tuple[str, ...], operands: Sequence[Operand]) -> bool:
+        """Whether one iterator would go through the output and the operands as these do, element
+        after element: then there are no borders."""
+        order, guard = self.workload.order, self.workload.guard
+        if not self.lies or group != tuple(order[len(order) - len(group) :]):
+            return False
+        if guard is not None and self.names(guard) & set(group):
+            return False
+        moving = [o for o in operands if self.names(o.value) & set(group)]
+        return all(o.value is o.load and self.steps_on(o.load, group) for o in moving)
+
+    def steps_on(self, load: Load, group: tuple[str, ...]) -> bool:
+        """Whether each iterator goes on where those inside of it end, which go element by
+        element."""
+        step, strides = as_int(1), self.strides(load.source)
+        for name in reversed(group):
+            if step_along(load, name, strides, self.facts) != step:
+                return False
+            step = step * self.workload.extents[name].extent
+        return True
 
     def contiguous(self, o: Operand, name: str) -> bool:
         """Whether an operand lies element after element along an iterator, or is not there."""
@@ -467,8 +491,15 @@ class _Matcher:
     def turns(self, operand: Operand, copied: Iterable[str]) -> bool:
         """Whether to store the output across its rows, as it lies, would cost more than to copy in
         every call an operand with these iterators."""
-        here = self.likely([v for v in copied if v in self.workload.extents])
-        return self.lies and copied_sooner(operand.load, here, self.likely(self.workload.order))
+        if not self.lies:
+            return False
+        order, mine = self.workload.order, set(copied)
+        run = list(takewhile(mine.__contains__, reversed(order)))
+        tile = self.intrinsic.extents[self.intrinsic.order[-1]].extent
+        every = self.likely(self.workload.extents)
+        idle = idle_products(every, self.likely(run), tile.value if tile.is_const else 1)
+        here = self.likely([v for v in self.workload.extents if v in mine])
+        return copied_sooner(operand.load, here, self.likely(order), idle)
 
     def memory(
         self, operands: Sequence[Operand], groups: Mapping[str, tuple[str, ...]]
@@ -515,10 +546,15 @@ class _Matcher:
         return total
 
 
-def copied_sooner(operand: Load, elements: int, outputs: int) -> bool:
-    """Whether it costs less to copy an operand, of so many elements, as it lies than to store so
-    many outputs across their rows."""
-    return elements <= TURNED[operand.dtype.bytes] * outputs
+def copied_sooner(operand: Load, elements: int, outputs: int, idle: int) -> bool:
+    """Whether it costs less to copy an operand, of so many elements, as it lies, and to do so many
+    `idle` products then, than to store so many outputs across their rows."""
+    return elements + idle // IDLE <= TURNED[operand.dtype.bytes] * outputs
+
+
+def idle_products(products: int, columns: int, tile: int) -> int:
+    """How many are done on what fills the last tile, besides those of so many columns."""
+    return products // max(columns, 1) * (-columns % tile)
 
 
 class _Signature(NamedTuple):

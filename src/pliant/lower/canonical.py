@@ -54,7 +54,7 @@ class Spec:
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `known` is that of a kernel of rows. `flushes`: what
     becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
-    before.
+    before. `read`, of maps: kernels after it read all that it stores.
     """
 
     kind: str
@@ -70,6 +70,7 @@ class Spec:
     numerics: str = "fast"
     known: Rows = NOTHING
     flushes: bool = False
+    read: bool = False
 
     def plan(self, name: str) -> Plan | None:
         """How a member is run that is a packed contraction."""
@@ -113,14 +114,15 @@ def outline(
     gaps: dict[str, Gap],
     plans: dict[str, Plan],
     *,
+    results: Collection[str] = (),
     constant_extents: bool = False,
     numerics: str = "fast",
     flushes: bool = False,
     lanes: int = 1,
 ) -> Launch:
     """The canonical kernel of a group, and its arguments, as the facts about the model's sizes
-    allow; with `flushes` as in `Spec`, where it makes bf16 at all. Rows of a multiple of `lanes`
-    elements are known to be that.
+    allow; with `flushes` as in `Spec`, where it makes bf16 at all. What is of `results` no kernel
+    reads. Rows of a multiple of `lanes` elements are known to be that.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
@@ -193,6 +195,7 @@ def outline(
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
         known, flushes and _makes_bf16(group),
+        group.kind == "map" and set(group.outputs).isdisjoint(results),
     )  # fmt: skip
     given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
     launch = Launch(
@@ -205,7 +208,7 @@ def outline(
     alike = launch
     if group.uncached is not None:
         alike = outline(
-            group.uncached, facts, orders, gaps, plans,
+            group.uncached, facts, orders, gaps, plans, results=results,
             constant_extents=constant_extents, numerics=numerics, flushes=flushes, lanes=lanes,
         )  # fmt: skip
     return replace(launch, variants=tuple(_of_rows(launch, alike, more)))

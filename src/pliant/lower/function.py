@@ -169,7 +169,7 @@ def lower_function(
         ),
     )
     launch = partial(
-        outline, facts=s.facts, orders=orders, gaps=gaps, plans=plans,
+        outline, facts=s.facts, orders=orders, gaps=gaps, plans=plans, results=set(s.results),
         constant_extents=constant_extents, numerics=numerics, flushes=narrow, lanes=lanes,
     )  # fmt: skip
 

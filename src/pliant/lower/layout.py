@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 from typing import Any, Final
 
 from pliant.ir.expr import Cast, Expr, Index, Load, index_names, substitute
 from pliant.ir.few_channels import filters_of
-from pliant.ir.mapping import copied_sooner, likely_value, step_along
+from pliant.ir.mapping import IDLE, copied_sooner, idle_products, likely_value, step_along
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, Opaque, Tensor, compute, own_nodes
 from pliant.lower.access import classify, is_identity, read_often, reads_many, slid_axes, slides
 from pliant.lower.constants import constant_values
-from pliant.lower.contraction import Contraction, contraction
+from pliant.lower.contraction import COLUMNS, Contraction, contraction
 from pliant.lower.sampled import sampled_along
 from pliant.lower.stages import Stage, Stages, copy_of, readers_of
 from pliant.sym.expr import Int, IntLike, as_int, var
@@ -35,7 +36,7 @@ MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are
 VECTOR: Final = 16  # elements
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
 STEPS: Final = 4  # elements from one window of a row to the next that are still a row's
-COPIED: Final = {8: 0.5, 4: 0.5, 2: 2.0, 1: 2.0}
+COPIED: Final = {8: 0.25, 4: 0.25, 2: 2.0, 1: 2.0}
 """Of a factor in so many bytes, how many elements are copied in the time in which one is turned."""
 ONE_PASS: Final = 256  # columns for which the rows of a product are gathered once
 
@@ -199,7 +200,15 @@ def _is_packed(tensor: Compute, order: Order, constants: Set[str], facts: Facts)
         return False
     sizes = {a.var: likely_value(a.extent, facts) for a in (*tensor.axes, *tensor.reduce_axes)}
     elements = prod(sizes[x] for x in (*c.batch, *c.m, *c.k))
-    return copied_sooner(c.a, elements, prod(sizes[a.var] for a in tensor.axes))
+    idle = _idle(tensor, order, c, sizes)
+    return copied_sooner(c.a, elements, prod(sizes[a.var] for a in tensor.axes), idle)
+
+
+def _idle(tensor: Compute, order: Order, c: Contraction, sizes: Mapping[str, int]) -> int:
+    """Products on what fills panels, where those are of rows of the first operand."""
+    lie = [tensor.axes[d].var for d in reversed(order)]
+    run = prod(sizes[x] for x in takewhile(c.m.__contains__, lie))
+    return idle_products(prod(sizes.values()), run, COLUMNS)
 
 
 def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]:
@@ -426,10 +435,12 @@ def _many_results(tensor: Compute, constants: Set[str], s: Stages) -> bool:
     if c is None or c.b.source.name not in constants or not _is_given(c.a.source.name, s):
         return False
     each = {a.var: a.extent for a in (*tensor.axes, *tensor.reduce_axes)}
-    results, terms = (prod((each[x] for x in names), start=as_int(1)) for names in (c.n, c.k))
-    if not (results.is_const and terms.is_const):
+    if not all(each[x].is_const for x in (*c.n, *c.k)):
         return False
-    return terms.value <= COPIED[c.a.dtype.bytes] * results.value
+    sizes = {x: likely_value(n, s.facts) for x, n in each.items()}
+    rows, results, terms = (prod(sizes[x] for x in names) for names in (c.m, c.n, c.k))
+    idle = _idle(tensor, tuple(range(len(tensor.axes))), c, sizes) // IDLE
+    return rows * terms + idle <= COPIED[c.a.dtype.bytes] * rows * results
 
 
 def _is_given(name: str, s: Stages) -> bool:

@@ -10,7 +10,8 @@ Whole lines are read, and whole lines written, also past the caches. Lines that 
 apart share few places in the cache; a line that is used whole at once needs none for long. The next
 column of squares is asked for meanwhile. Stores to so many rows at once wait for their lines long
 before all of them are too many for the caches: they go past from a part of that on (Zen 4: 1,440
-to 2,000 rows as long take 0.35 to 0.6 as long).
+to 2,000 rows as long take 0.35 to 0.6 as long). What is read next does later (3.2 MB before a
+convolution take 0.8 as long in the caches).
 
 Where a line of a square is less than one of the caches (vectors of 256 bits and less, and short
 types), what goes past them is written in longer runs, from a buffer:
@@ -49,7 +50,8 @@ BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
 RUN: Final = 256  # elements that are written in a row, where parts of lines would go past caches
 LONGEST: Final = 4  # bytes of an element for that: longer ones gain nothing (Zen 3, f64)
-PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere
+PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere,
+READ: Final = 2  # those that are read next from a half
 
 
 def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: int) -> Program:
@@ -79,7 +81,8 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     nest = p.loops(block)
     size = p.buffer(sources[0]).dtype.bytes
     (output,) = map(p.buffer, p.written(block))
-    past = output.room * output.dtype.bytes // (large // PAST)  # 0 in the caches
+    large //= READ if spec.read else PAST
+    past = output.room * output.dtype.bytes // large  # 0 in the caches
     in_parts = size <= LONGEST and side * size < LINE and past != 0
     if in_parts and _edge(p, nest[0]) is None:
         p, small = _small_apart(p, block, past)
@@ -99,7 +102,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
         p = p.reorder(*around, whole, *inner)
         p, _ = in_parallel(p, (*around, whole), grain(work))
         lines.append(inner[-1])
-    return vectorize_all(p, lines, large // PAST)
+    return vectorize_all(p, lines, large)
 
 
 def _small_apart(p: Program, block: str, past: Int) -> tuple[Program, str]:
