@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -29,6 +30,7 @@ CALLS: Final = 0.3  # seconds of calls a turn, about
 TOLERANCE: Final = {"f32": 1e-2, "bf16": 2e-1}  # relative L2 to the source's results in f32
 # (of ResNet-50 with random weights every system's bf16 is 0.11 to 0.12 off, its source's own too)
 BUILD_LIMIT: Final = 1800  # seconds
+SLOW: Final = 10  # times as long as the fastest: no more than one call is timed
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ class Measured:
 
     def ratio(self, other: str, ours: str) -> float:
         """How many times as long the other one takes."""
-        return paired_ratio(Times(self.seconds[other]), Times(self.seconds[ours]))
+        theirs, own = self.seconds[other], self.seconds[ours]
+        if len(theirs) != len(own):  # it was not asked again
+            return statistics.median(theirs) / statistics.median(own)
+        return paired_ratio(Times(theirs), Times(own))
 
     def best(self, ours: Sequence[str]) -> str | None:
         """The fastest system that is none of ours, by median time."""
@@ -126,14 +131,21 @@ def build(
 
 
 def _run(command: Sequence[str]) -> str:
-    """The last line of what a process complained about, or an empty string."""
+    """What a process complained about in a line, or an empty string."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_LIMIT)
     except subprocess.TimeoutExpired:
         return f"not built within {BUILD_LIMIT} s"
     if done.returncode == 0:
         return ""
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
+    return _reason(done.stderr.strip().splitlines(), f"exit code {done.returncode}")
+
+
+def _reason(lines: Sequence[str], otherwise: str) -> str:
+    """Of what a process printed: a compiler's first error, or the last exception, or the end."""
+    found = [x for x in lines if " error: " in x][:1]
+    found = found or [x for x in lines if re.match(r"[\w.]+(Error|Exception)\b", x)]
+    return (found or lines or [otherwise])[-1][:300]
 
 
 def measure(
@@ -145,7 +157,8 @@ def measure(
     runs: int,
     limit: float,
 ) -> Measured:
-    """One row: `runs` rounds, fewer (3 at least) after `limit` seconds."""
+    """One row: `runs` rounds, fewer (3 at least) after `limit` seconds; one of those that take SLOW
+    times as long as another."""
     found = Measured(row, threads, precision)
     asked: dict[str, Asked] = {}
     try:
@@ -189,17 +202,17 @@ def _distance(path: Path, reference: Path) -> float:
 
 
 def _rounds(found: Measured, asked: Mapping[str, Asked], runs: int, limit: float) -> None:
-    count = {}
-    for name, system in asked.items():
-        once = system.ask({"time": 1})["seconds"]
-        count[name] = max(1, min(50, round(CALLS / max(once, 1e-6))))
-    seconds: dict[str, list[float]] = {name: [] for name in asked}
+    once = {name: system.ask({"time": 1})["seconds"] for name, system in asked.items()}
+    least = min(once.values(), default=0.0)
+    slow = {name for name, s in once.items() if s > SLOW * least}
+    seconds = {name: [s] if name in slow else [] for name, s in once.items()}
     begun = time.perf_counter()
     for k in range(runs):
         if k >= 3 and time.perf_counter() - begun > limit:
             break
-        for name, system in asked.items():
-            seconds[name].append(system.ask({"time": count[name]})["seconds"])
+        for name in [n for n in asked if n not in slow]:
+            count = max(1, min(50, round(CALLS / max(once[name], 1e-6))))
+            seconds[name].append(asked[name].ask({"time": count})["seconds"])
     found.seconds = {name: tuple(s) for name, s in seconds.items()}
 
 

@@ -30,6 +30,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 Sizes = dict[str, int]
 Call = Callable[[], list[Any]]
 PR_SET_PDEATHSIG: Final = 1
+OPSET: Final = 17  # what importers of ONNX files expect
 
 
 class UnavailableError(Exception):
@@ -285,6 +286,137 @@ class OpenVino(System):
         return prepare
 
 
+def static_onnx(model: str, folder: Path, sizes: Sizes) -> tuple[Path, list[str]]:
+    """The ONNX file with these sizes as numbers, of operators as of version OPSET or later, and the
+    names of its inputs in order."""
+    import onnx
+    import onnx.version_converter
+
+    path = onnx_file(model, folder, sizes)
+    found = onnx.load(path, load_external_data=False)
+    held = {x.name for x in found.graph.initializer}
+    inputs = [x for x in found.graph.input if x.name not in held]
+    names = [x.name for x in inputs]
+    recent = all(x.version >= OPSET for x in found.opset_import if not x.domain)
+    fixed = all(d.HasField("dim_value") for x in inputs for d in x.type.tensor_type.shape.dim)
+    if recent and fixed:
+        return path, names
+    found, given = onnx.load(path), read_inputs(folder, sizes)
+    if not recent:
+        found = onnx.version_converter.convert_version(found, OPSET)
+    for value in found.graph.input:
+        if value.name in given:
+            shape = zip(value.type.tensor_type.shape.dim, given[value.name].shape, strict=True)
+            for dim, size in shape:
+                dim.dim_value = size
+    for value in found.graph.output:  # of the inputs it follows
+        for dim in value.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    del found.graph.value_info[:]
+    made = folder / f"static_{key_of(sizes)}.onnx"
+    onnx.save(onnx.shape_inference.infer_shapes(found), made)
+    return made, names
+
+
+@dataclass(frozen=True)
+class Iree(System):
+    """IREE on the row's sizes, compiled for this processor: as it comes, or with its matrix
+    products in tiles of their own layout (`tiled`)."""
+
+    needs: tuple[str, ...] = ("iree", "onnx")
+    tiled: bool = False
+
+    def build(self, model: str, folder: Path, each: list[Sizes]) -> None:
+        from iree.compiler import compile_file
+        from iree.compiler.tools.import_onnx import __main__ as import_onnx
+
+        tiles = "true" if self.tiled else "false"
+        for sizes in each:
+            path, names = static_onnx(model, folder, sizes)
+            source = folder / f"iree_{key_of(sizes)}.mlir"
+            if not source.exists():
+                import_onnx.main(import_onnx.parse_arguments([str(path), "-o", str(source)]))
+            made = self._file(folder, sizes)
+            compile_file(
+                str(source), target_backends=["llvm-cpu"], output_file=str(made),
+                extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3",
+                            f"--iree-opt-data-tiling={tiles}"],
+            )  # fmt: skip
+            made.with_suffix(".names").write_text(json.dumps(names))
+
+    def _file(self, folder: Path, sizes: Sizes) -> Path:
+        return folder / f"iree_{'tiled_' if self.tiled else ''}{key_of(sizes)}.vmfb"
+
+    def open(self, model: str, folder: Path, threads: int) -> Callable[[Sizes], Call]:
+        from iree import runtime
+
+        runtime.flags.parse_flags(f"--task_topology_max_group_count={threads}")
+        device = runtime.get_device("local-sync" if threads == 1 else "local-task")
+
+        def prepare(sizes: Sizes) -> Call:
+            config, path = runtime.Config(device=device), self._file(folder, sizes)
+            context = runtime.SystemContext(config=config)
+            module = runtime.VmModule.mmap(config.vm_instance, str(path))
+            context.add_vm_module(module)
+            name = next(n for n in module.function_names if "$" not in n and n[0] != "_")
+            function, given = context.modules[module.name][name], read_inputs(folder, sizes)
+            names = json.loads(path.with_suffix(".names").read_text())
+            feed = [runtime.asdevicearray(device, given[n]) for n in names]
+
+            def call() -> list[Any]:
+                results = function(*feed)
+                several = isinstance(results, tuple | list)
+                return [r.to_host() for r in (results if several else (results,))]
+
+            return call
+
+        return prepare
+
+
+@dataclass(frozen=True)
+class Tvm(System):
+    """TVM on the row's sizes, compiled for this processor, not tuned."""
+
+    needs: tuple[str, ...] = ("tvm", "onnx")
+
+    def build(self, model: str, folder: Path, each: list[Sizes]) -> None:
+        import onnx
+        import tvm
+        from tvm.relax.frontend.onnx import from_onnx
+
+        processor = tvm.get_global_func("target.llvm_get_system_cpu")()
+        target = tvm.target.Target({"kind": "llvm", "mcpu": str(processor)})
+        for sizes in each:
+            path, names = static_onnx(model, folder, sizes)
+            module = from_onnx(onnx.load(path), keep_params_in_input=False)
+            made = self._file(folder, sizes)
+            tvm.compile(module, target=target).export_library(str(made))
+            made.with_suffix(".names").write_text(json.dumps(names))
+
+    def _file(self, folder: Path, sizes: Sizes) -> Path:
+        return folder / f"tvm_{key_of(sizes)}.so"
+
+    def open(self, model: str, folder: Path, threads: int) -> Callable[[Sizes], Call]:
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when it is loaded
+        import tvm
+        from tvm import relax
+
+        def prepare(sizes: Sizes) -> Call:
+            path, given = self._file(folder, sizes), read_inputs(folder, sizes)
+            machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+            names = json.loads(path.with_suffix(".names").read_text())
+            feed = [tvm.runtime.tensor(given[n]) for n in names]
+
+            def call() -> list[Any]:
+                results = machine["main"](*feed)
+                several = not hasattr(results, "numpy")
+                return [r.numpy() for r in (results if several else (results,))]
+
+            return call
+
+        return prepare
+
+
 INPUTS: Final = "inputs"
 OURS: Final = {"f32": "pliant", "bf16": "pliant bf16"}
 SYSTEMS: Final[Mapping[str, System]] = {
@@ -298,6 +430,9 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "frozen channels_last": Torch(compiled=True, frozen=True, channels_last=True),
     "onnxruntime": OnnxRuntime(),
     "openvino": OpenVino(),
+    "iree": Iree(),
+    "iree tiled": Iree(tiled=True),
+    "tvm": Tvm(),
     "pliant bf16": Pliant(bf16=True),
     "eager bf16": Torch(bf16=True),
     "frozen bf16": Torch(bf16=True, compiled=True, frozen=True),
