@@ -64,6 +64,8 @@ except ValueError as e:
     assert "must not be 13" in str(e)
 else:
     raise AssertionError
+unneeded = {"ml_dtypes", "tempfile", "random"} & set(sys.modules)
+assert not unneeded, f"{unneeded} take memory, and no array here is one of bfloat16"
 f.save(sys.argv[2])
 assert (load(sys.argv[2])(x) == x + 1).all()
 assert not any(m.split(".")[0] in ("llvmlite", "torch", "onnx") for m in sys.modules)

@@ -1,11 +1,15 @@
-"""Data types of tensor elements and scalars."""
+"""Data types of tensor elements and scalars.
+
+NumPy has no bfloat16: it comes from a package that takes 3 MB, and is imported where it is asked
+for. Whoever loads an artifact without it does not.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
-import ml_dtypes
 import numpy as np
 
 Kind = Literal["float", "bfloat", "int", "uint", "bool"]
@@ -50,7 +54,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype:
-        return _NUMPY[self.name]
+        return _bfloat16() if self.kind == "bfloat" else _NUMPY[self.name]
 
     @property
     def min(self) -> int | float:
@@ -99,7 +103,6 @@ _NUMPY: Final[dict[str, np.dtype]] = {
     "f64": np.dtype(np.float64),
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
     "i64": np.dtype(np.int64),
     "i32": np.dtype(np.int32),
     "i16": np.dtype(np.int16),
@@ -116,4 +119,15 @@ _FROM_NUMPY: Final[dict[np.dtype, DType]] = {n: DTYPES[k] for k, n in _NUMPY.ite
 
 def from_numpy(dtype: np.dtype) -> DType:
     """The `DType` of a NumPy dtype (native byte order). Raises KeyError when there is none."""
-    return _FROM_NUMPY[np.dtype(dtype)]
+    dtype = np.dtype(dtype)
+    if dtype.name == "bfloat16" and dtype == _bfloat16():
+        return bf16
+    return _FROM_NUMPY[dtype]
+
+
+@cache
+def _bfloat16() -> np.dtype:
+    import ml_dtypes
+
+    found: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return found

@@ -18,7 +18,6 @@ import mmap
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +139,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise ResourceError(f"cannot write {target}: it is {what}")
     temporary = ""
     try:
+        import tempfile  # takes memory that those who only load do without
+
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -13,7 +13,16 @@ namespace {
 constexpr int64_t dtype_of(uint8_t code, uint8_t bits) { return int64_t(code) << 8 | bits; }
 int64_t dtype_of(const DLTensor& t) { return dtype_of(t.dtype.code, t.dtype.bits); }
 
-PyArray_Descr* bfloat16 = nullptr;
+// NumPy's dtype of a package that takes 3 MB: it is imported where one is asked for. (The lock is held.)
+PyArray_Descr* bfloat16() {
+    static PyArray_Descr* found = nullptr;
+    if (!found) {
+        nb::object dtype = nb::module_::import_("numpy").attr("dtype");
+        nb::object descr = dtype(nb::module_::import_("ml_dtypes").attr("bfloat16"));
+        found = reinterpret_cast<PyArray_Descr*>(descr.release().ptr());
+    }
+    return found;
+}
 
 struct Names {
     nb::object exchange, requires_grad, is_grad_enabled, is_neg, dlpack, dlpack_device, max_version;
@@ -22,7 +31,7 @@ struct Names {
 Names* names = nullptr;  // lives as long as the process: destruction after the interpreter's end is unsafe
 
 DLDataType numpy_dtype(PyArray_Descr* descr) {
-    if (descr == bfloat16 || (bfloat16 && descr->type_num == bfloat16->type_num))
+    if (descr->type_num >= NPY_USERDEF && descr->type_num == bfloat16()->type_num)
         return {kDLBfloat, 16, 1};
     uint8_t bits = uint8_t(PyDataType_ELSIZE(descr) * 8);
     switch (descr->kind) {
@@ -38,7 +47,7 @@ DLDataType numpy_dtype(PyArray_Descr* descr) {
 PyArray_Descr* descr_of(int64_t dtype) {
     int number = -1;
     switch (dtype) {
-        case dtype_of(kDLBfloat, 16): Py_INCREF(bfloat16); return bfloat16;
+        case dtype_of(kDLBfloat, 16): Py_INCREF(bfloat16()); return bfloat16();
         case dtype_of(kDLFloat, 16): number = NPY_HALF; break;
         case dtype_of(kDLFloat, 32): number = NPY_FLOAT; break;
         case dtype_of(kDLFloat, 64): number = NPY_DOUBLE; break;
@@ -148,9 +157,6 @@ int64_t element_count(const DLTensor& t) {
 
 void init_tensors() {
     if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();
-    nb::object dtype = nb::module_::import_("numpy").attr("dtype");
-    nb::object descr = dtype(nb::module_::import_("ml_dtypes").attr("bfloat16"));
-    bfloat16 = reinterpret_cast<PyArray_Descr*>(descr.release().ptr());
     auto intern = [](const char* s) { return nb::steal(PyUnicode_InternFromString(s)); };
     names = new Names{intern("__dlpack_c_exchange_api__"),
                       intern("requires_grad"),
