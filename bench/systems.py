@@ -31,6 +31,7 @@ Sizes = dict[str, int]
 Call = Callable[[], list[Any]]
 PR_SET_PDEATHSIG: Final = 1
 OPSET: Final = 17  # what importers of ONNX files expect
+STACK: Final = 1 << 20  # bytes that IREE's kernels may take of it; by default too few for MiniLM
 
 
 class UnavailableError(Exception):
@@ -340,6 +341,7 @@ class Iree(System):
             compile_file(
                 str(source), target_backends=["llvm-cpu"], output_file=str(made),
                 extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3",
+                            f"--iree-llvmcpu-stack-allocation-limit={STACK}",
                             f"--iree-opt-data-tiling={tiles}"],
             )  # fmt: skip
             made.with_suffix(".names").write_text(json.dumps(names))
