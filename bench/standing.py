@@ -30,7 +30,7 @@ CALLS: Final = 0.3  # seconds of calls a turn, about
 TOLERANCE: Final = {"f32": 1e-2, "bf16": 2e-1}  # relative L2 to the source's results in f32
 # (of ResNet-50 with random weights every system's bf16 is 0.11 to 0.12 off, its source's own too)
 BUILD_LIMIT: Final = 1800  # seconds
-SLOW: Final = 10  # times as long as the fastest: no more than one call is timed
+SLOW: Final = 10  # times as long as the fastest, and longer than a turn: one call is timed
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ def measure(
     runs: int,
     limit: float,
 ) -> Measured:
-    """One row: `runs` rounds, fewer (3 at least) after `limit` seconds; one of those that take SLOW
-    times as long as another."""
+    """One row: `runs` rounds, fewer (3 at least) after `limit` seconds; one of systems that are
+    SLOW."""
     found = Measured(row, threads, precision)
     asked: dict[str, Asked] = {}
     try:
@@ -203,16 +203,15 @@ def _distance(path: Path, reference: Path) -> float:
 
 def _rounds(found: Measured, asked: Mapping[str, Asked], runs: int, limit: float) -> None:
     once = {name: system.ask({"time": 1})["seconds"] for name, system in asked.items()}
-    least = min(once.values(), default=0.0)
-    slow = {name for name, s in once.items() if s > SLOW * least}
-    seconds = {name: [s] if name in slow else [] for name, s in once.items()}
+    most = max(CALLS, SLOW * min(once.values(), default=0.0))
+    count = {n: max(1, min(50, round(CALLS / max(s, 1e-6)))) for n, s in once.items() if s <= most}
+    seconds = {n: [] if n in count else [s] for n, s in once.items()}
     begun = time.perf_counter()
     for k in range(runs):
         if k >= 3 and time.perf_counter() - begun > limit:
             break
-        for name in [n for n in asked if n not in slow]:
-            count = max(1, min(50, round(CALLS / max(once[name], 1e-6))))
-            seconds[name].append(asked[name].ask({"time": count})["seconds"])
+        for name, calls in count.items():
+            seconds[name].append(asked[name].ask({"time": calls})["seconds"])
     found.seconds = {name: tuple(s) for name, s in seconds.items()}
 
 

@@ -287,9 +287,9 @@ class OpenVino(System):
         return prepare
 
 
-def static_onnx(model: str, folder: Path, sizes: Sizes) -> tuple[Path, list[str]]:
-    """The ONNX file with these sizes as numbers, of operators as of version OPSET or later, and the
-    names of its inputs in order."""
+def static_onnx(model: str, folder: Path, sizes: Sizes) -> Path:
+    """The ONNX file with these sizes as numbers, of operators as of version OPSET or later; the
+    order of its inputs is left for `in_order`."""
     import onnx
     import onnx.version_converter
 
@@ -297,11 +297,11 @@ def static_onnx(model: str, folder: Path, sizes: Sizes) -> tuple[Path, list[str]
     found = onnx.load(path, load_external_data=False)
     held = {x.name for x in found.graph.initializer}
     inputs = [x for x in found.graph.input if x.name not in held]
-    names = [x.name for x in inputs]
+    _names_of(folder, sizes).write_text(json.dumps([x.name for x in inputs]))
     recent = all(x.version >= OPSET for x in found.opset_import if not x.domain)
     fixed = all(d.HasField("dim_value") for x in inputs for d in x.type.tensor_type.shape.dim)
     if recent and fixed:
-        return path, names
+        return path
     found, given = onnx.load(path), read_inputs(folder, sizes)
     if not recent:
         found = onnx.version_converter.convert_version(found, OPSET)
@@ -316,7 +316,17 @@ def static_onnx(model: str, folder: Path, sizes: Sizes) -> tuple[Path, list[str]
     del found.graph.value_info[:]
     made = folder / f"static_{key_of(sizes)}.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(found), made)
-    return made, names
+    return made
+
+
+def in_order(folder: Path, sizes: Sizes) -> list[Any]:
+    """The inputs of the row in the order of those of `static_onnx`."""
+    given = read_inputs(folder, sizes)
+    return [given[name] for name in json.loads(_names_of(folder, sizes).read_text())]
+
+
+def _names_of(folder: Path, sizes: Sizes) -> Path:
+    return folder / f"static_{key_of(sizes)}.names"
 
 
 @dataclass(frozen=True)
@@ -333,18 +343,17 @@ class Iree(System):
 
         tiles = "true" if self.tiled else "false"
         for sizes in each:
-            path, names = static_onnx(model, folder, sizes)
+            path = static_onnx(model, folder, sizes)
             source = folder / f"iree_{key_of(sizes)}.mlir"
             if not source.exists():
                 import_onnx.main(import_onnx.parse_arguments([str(path), "-o", str(source)]))
-            made = self._file(folder, sizes)
             compile_file(
-                str(source), target_backends=["llvm-cpu"], output_file=str(made),
+                str(source), target_backends=["llvm-cpu"],
+                output_file=str(self._file(folder, sizes)),
                 extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3",
                             f"--iree-llvmcpu-stack-allocation-limit={STACK}",
                             f"--iree-opt-data-tiling={tiles}"],
             )  # fmt: skip
-            made.with_suffix(".names").write_text(json.dumps(names))
 
     def _file(self, folder: Path, sizes: Sizes) -> Path:
         return folder / f"iree_{'tiled_' if self.tiled else ''}{key_of(sizes)}.vmfb"
@@ -356,14 +365,13 @@ class Iree(System):
         device = runtime.get_device("local-sync" if threads == 1 else "local-task")
 
         def prepare(sizes: Sizes) -> Call:
-            config, path = runtime.Config(device=device), self._file(folder, sizes)
+            config = runtime.Config(device=device)
             context = runtime.SystemContext(config=config)
-            module = runtime.VmModule.mmap(config.vm_instance, str(path))
+            module = runtime.VmModule.mmap(config.vm_instance, str(self._file(folder, sizes)))
             context.add_vm_module(module)
             name = next(n for n in module.function_names if "$" not in n and n[0] != "_")
-            function, given = context.modules[module.name][name], read_inputs(folder, sizes)
-            names = json.loads(path.with_suffix(".names").read_text())
-            feed = [runtime.asdevicearray(device, given[n]) for n in names]
+            function = context.modules[module.name][name]
+            feed = [runtime.asdevicearray(device, x) for x in in_order(folder, sizes)]
 
             def call() -> list[Any]:
                 results = function(*feed)
@@ -389,11 +397,10 @@ class Tvm(System):
         processor = tvm.get_global_func("target.llvm_get_system_cpu")()
         target = tvm.target.Target({"kind": "llvm", "mcpu": str(processor)})
         for sizes in each:
-            path, names = static_onnx(model, folder, sizes)
+            path = static_onnx(model, folder, sizes)
             module = from_onnx(onnx.load(path), keep_params_in_input=False)
-            made = self._file(folder, sizes)
-            tvm.compile(module, target=target).export_library(str(made))
-            made.with_suffix(".names").write_text(json.dumps(names))
+            made = tvm.compile(module, target=target)
+            made.export_library(str(self._file(folder, sizes)))
 
     def _file(self, folder: Path, sizes: Sizes) -> Path:
         return folder / f"tvm_{key_of(sizes)}.so"
@@ -404,10 +411,9 @@ class Tvm(System):
         from tvm import relax
 
         def prepare(sizes: Sizes) -> Call:
-            path, given = self._file(folder, sizes), read_inputs(folder, sizes)
-            machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-            names = json.loads(path.with_suffix(".names").read_text())
-            feed = [tvm.runtime.tensor(given[n]) for n in names]
+            library = tvm.runtime.load_module(str(self._file(folder, sizes)))
+            machine = relax.VirtualMachine(library, tvm.cpu())
+            feed = [tvm.runtime.tensor(x) for x in in_order(folder, sizes)]
 
             def call() -> list[Any]:
                 results = machine["main"](*feed)

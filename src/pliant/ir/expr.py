@@ -25,7 +25,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
-import ml_dtypes
 import numpy as np
 
 from pliant.base.dtypes import DType, boolean, f32, i64
@@ -370,6 +369,3 @@ def substitute(root: Any, sizes: Mapping[str, IntLike]) -> Any:
         return node
 
     return transform(root, visit)
-
-
-assert ml_dtypes  # bf16 literals go through NumPy, which needs the type registered

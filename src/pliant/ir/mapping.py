@@ -18,10 +18,11 @@ Source: TensorIR (ASPLOS'23), section 4.2, which wants a unique mapping and plai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product, takewhile
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from pliant.ir.einsum import Einsum, names_in
@@ -381,9 +382,7 @@ class _Matcher:
         output, any number of those."""
         if not s.reduced:
             together = [tuple(group[k:]) for k in range(len(group))]
-            return [
-                x for x in together if self.in_one_line(x, operands) or not self.in_vain(x, formal)
-            ]
+            return [x for x in together if not self.in_vain(x, formal, operands)]
         leading = next((o for o in operands if o.moves), operands[0])
         last = [v for v in reversed(group) if self.contiguous(leading, v)] or group[-1:]
         orders = [(*(x for x in group if x != v), v) for v in last]
@@ -391,7 +390,9 @@ class _Matcher:
             return orders
         return list(dict.fromkeys(o[k:] for o in orders for k in range(len(o))))
 
-    def in_vain(self, group: tuple[str, ...], formal: Sequence[str]) -> bool:
+    def in_vain(
+        self, group: tuple[str, ...], formal: Sequence[str], operands: Sequence[Operand]
+    ) -> bool:
         """Whether more than half as many tiles are done as where the last iterator runs alone,
         whose elements then begin with a tile's: together some lie across the borders of vectors,
         and are stored, and looked up, one by one."""
@@ -401,7 +402,9 @@ class _Matcher:
             return False
         each, count = extent.value, self.likely(group[:-1])
         alone = count * -(-each // tile.value)
-        return each % max(tile.value // 2, 1) != 0 and 2 * -(-each * count // tile.value) > alone
+        if each % max(tile.value // 2, 1) == 0 or 2 * -(-each * count // tile.value) <= alone:
+            return False
+        return not self.in_one_line(group, operands)
 
     def in_one_line(self, group: tuple[str, ...], operands: Sequence[Operand]) -> bool:
         """Whether one iterator would go through the output and the operands as these do, element
@@ -494,11 +497,10 @@ class _Matcher:
         if not self.lies:
             return False
         order, mine = self.workload.order, set(copied)
-        run = list(takewhile(mine.__contains__, reversed(order)))
         tile = self.intrinsic.extents[self.intrinsic.order[-1]].extent
-        every = self.likely(self.workload.extents)
-        idle = idle_products(every, self.likely(run), tile.value if tile.is_const else 1)
-        here = self.likely([v for v in self.workload.extents if v in mine])
+        sizes = {v: self.likely([v]) for v in self.workload.extents}
+        idle = idle_products(sizes, order, mine, tile.value if tile.is_const else 1)
+        here = self.likely([v for v in sizes if v in mine])
         return copied_sooner(operand.load, here, self.likely(order), idle)
 
     def memory(
@@ -552,9 +554,13 @@ def copied_sooner(operand: Load, elements: int, outputs: int, idle: int) -> bool
     return elements + idle // IDLE <= TURNED[operand.dtype.bytes] * outputs
 
 
-def idle_products(products: int, columns: int, tile: int) -> int:
-    """How many are done on what fills the last tile, besides those of so many columns."""
-    return products // max(columns, 1) * (-columns % tile)
+def idle_products(
+    sizes: Mapping[str, int], order: Sequence[str], columns: Collection[str], tile: int
+) -> int:
+    """How many are done on what fills the last tile of columns, which are the last dimensions of an
+    output that lies in `order`; `sizes` are those of all iterators."""
+    run = prod(sizes[x] for x in takewhile(columns.__contains__, reversed(order)))
+    return prod(sizes.values()) // max(run, 1) * (-run % tile)
 
 
 class _Signature(NamedTuple):

@@ -114,7 +114,7 @@ def outline(
     gaps: dict[str, Gap],
     plans: dict[str, Plan],
     *,
-    results: Collection[str] = (),
+    results: Collection[str],
     constant_extents: bool = False,
     numerics: str = "fast",
     flushes: bool = False,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from math import prod
 from typing import Any, Final
 
@@ -206,9 +205,7 @@ def _is_packed(tensor: Compute, order: Order, constants: Set[str], facts: Facts)
 
 def _idle(tensor: Compute, order: Order, c: Contraction, sizes: Mapping[str, int]) -> int:
     """Products on what fills panels, where those are of rows of the first operand."""
-    lie = [tensor.axes[d].var for d in reversed(order)]
-    run = prod(sizes[x] for x in takewhile(c.m.__contains__, lie))
-    return idle_products(prod(sizes.values()), run, COLUMNS)
+    return idle_products(sizes, [tensor.axes[d].var for d in order], c.m, COLUMNS)
 
 
 def _rows_of(c: Contraction, tensor: Compute) -> tuple[Compute, tuple[Int, ...]]:

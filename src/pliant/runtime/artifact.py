@@ -137,10 +137,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         # A rename would put a file in the place of the folder or device.
         what = {stat.S_IFDIR: "a folder"}.get(found, "no ordinary file")
         raise ResourceError(f"cannot write {target}: it is {what}")
+    import tempfile  # takes memory that those who only load do without
+
     temporary = ""
     try:
-        import tempfile  # takes memory that those who only load do without
-
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         with os.fdopen(descriptor, "wb") as file:
             yield file

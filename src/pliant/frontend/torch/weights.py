@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
+from pliant.base.dtypes import bf16
 from pliant.base.errors import UnsupportedError
 from pliant.frontend.torch.promote import from_torch
 
@@ -20,5 +20,5 @@ def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         raise UnsupportedError(f"{tensor.layout} and quantized weights are not supported")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return plain.view(torch.int16).numpy().view(bf16.numpy)
     return plain.numpy()
