@@ -28,6 +28,15 @@ static void sizes_fit(void) {
     CHECK(!pl_buffer_acquire(-1) && !pl_buffer_acquire(INT64_MAX));
 }
 
+/* Behind the first lines of a page, where the arrays of others are. */
+static void long_ones_begin_behind(void) {
+    for (int64_t bytes = 64 << 10; bytes < 40 << 20; bytes += 1 + bytes / 5) {
+        pl_buffer* b = pl_buffer_acquire(bytes);
+        CHECK((uintptr_t)pl_buffer_data(b) % PL_PAGE == 1024);
+        pl_buffer_release(b);
+    }
+}
+
 static void the_cap_holds(void) {
     pl_buffers_set_cap(0);
     CHECK(pl_buffers_cached() == 0);
@@ -96,6 +105,7 @@ static void* churn(void* seed_pointer) {
 int main(void) {
     released_buffers_return();
     sizes_fit();
+    long_ones_begin_behind();
     the_cap_holds();
     many_sizes_share();
     pthread_t threads[6];

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from pliant.frontend.select import Request, import_model
-from pliant.loop.stmt import PREFETCH, STREAM, For
+from pliant.ir.expr import loads_of
+from pliant.loop.stmt import PREFETCH, STREAM, For, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -89,14 +90,35 @@ def test_long_rows_come_to_the_second_cache() -> None:
             assert all(cache == level for *_, cache, _ in asked)
 
 
-def test_one_pass_over_three_rows_asks_for_the_second_cache() -> None:
-    """Where memory is the limit; the first has the lines that the next row is stored to."""
+def test_what_one_pass_over_three_rows_asks_for() -> None:
+    """The last row, further on, and the lines that the next row is stored to; where memory is the
+    limit, all rows, for the second cache, and no lines that go past it."""
     for module in (nn.Softmax(-1), nn.LogSoftmax(-1)):
-        for large, level in ((False, 1), (True, 2)):
+        for large in (False, True):
             p = scheduled(module, columns=1024, large=large)
             x, *_, y = p.function.buffers
             asked = {(name, ahead, cache) for name, ahead, _, cache, _ in noted(p, PREFETCH)}
-            assert asked == {(y.name, as_int(1280), 1), (x.name, as_int(2048), level)}
+            read, stored = (x.name, as_int(2048), 1 + large), (y.name, as_int(1280), 1)
+            assert asked == ({read} if large else {read, stored})
+
+
+@pytest.mark.parametrize("columns", [384, 784, 1024, 1040])
+@pytest.mark.parametrize("module", [nn.LayerNorm, nn.RMSNorm])
+def test_where_memory_is_the_limit_all_of_a_row_is_asked_for(
+    columns: int, module: type[nn.Module]
+) -> None:
+    """What is left of a row behind whole blocks of columns, too, and by each who reads it."""
+    p = scheduled(module(columns), 1 << 16, columns)
+    x, *_, y = p.function.buffers
+    row = p.loops(y.name)[1]
+    loops = [s for s in statements(p.loop(row).body) if isinstance(s, For)]
+    reads = [
+        s for s in loops
+        if s.kind == "vectorized" and any(n.source.name == x.name for n in loads_of(s))
+    ]  # fmt: skip
+    assert len(reads) > (2 if columns % 64 else 1)
+    want = (x.name, as_int(2048), "", 2, 1)
+    assert all(dict(s.notes).get(PREFETCH) == want for s in reads if s.var in p.innermost(row))
 
 
 def test_passes_share_what_they_ask_for() -> None:
@@ -207,6 +229,7 @@ def test_rows_that_are_kept() -> None:
         (nn.LogSoftmax(-1), 16, False),
         (nn.RMSNorm(1088, elementwise_affine=False), 1088, True),
         (nn.LayerNorm(1088, elementwise_affine=False), 1088, True),
+        (nn.LayerNorm(1040, elementwise_affine=False), 1040, True),
     ],
 )
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -228,6 +251,29 @@ def test_rows_are_stored_while_the_next_is_computed(
         want = module(torch.tensor(x)).detach()
         np.testing.assert_allclose(whole[1:-1], want, rtol=1e-5, atol=1e-6)
         assert (whole[[0, -1]] == np.float32(np.pi)).all()
+
+
+@pytest.mark.parametrize(("columns", "lanes", "late"), [
+    (384, 16, True), (500, 16, False), (128, 16, False), (384, 8, False), (4096, 16, False),
+])  # fmt: skip
+def test_a_pass_may_lie_between(columns: int, lanes: int, late: bool) -> None:
+    """Rows that come from memory are stored as the next one's are read first, and a pass between
+    the two goes over the next one alone; not short ones, nor long ones."""
+    module = nn.LayerNorm(columns)
+    nn.init.normal_(module.weight)
+    nn.init.normal_(module.bias)
+    p = scheduled(module, (64 << 20) // columns, columns, lanes=lanes)
+    *_, y = p.function.buffers
+    stored = p.loops(y.name)[:3]
+    beside = [n for n in p.blocks if n != y.name and p.loops(n)[:3] == stored]
+    assert bool(beside) is late
+    for rows in (1, 2, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+        out = np.full((rows, columns), np.nan, np.float32)
+        weights = [module.weight.detach().numpy(), module.bias.detach().numpy()]
+        shape = zip(p.function.buffers[0].shape, x.shape, strict=True)
+        native(p.function, [x, *weights, out], {str(n): size for n, size in shape})
+        np.testing.assert_allclose(out, module(torch.tensor(x)).detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("columns", "lanes", "passes"), [

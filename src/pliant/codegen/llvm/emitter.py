@@ -7,7 +7,7 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -503,7 +503,14 @@ class Emitter:
         self.stream_from = self.ahead = None
 
     def _if(self, s: If) -> None:
-        if (whole := self._whole(s)) is not None:
+        if (known := self._outcome(s.cond)) is not None:
+            body = s.then if known else s.otherwise
+            if body is not None:
+                with self.scope(straight=True):
+                    self.statement(body)
+        elif (all_lanes := self._all_or_none(s.cond)) is not None:
+            self._branch(all_lanes, s)
+        elif (whole := self._whole(s)) is not None:
             t = self.text
             then, part, done = t.label("whole"), t.label("part"), t.label("done")
             t.branch(whole, then, part)
@@ -534,10 +541,13 @@ class Emitter:
         # What registers take up is loaded next to the sum that it goes into.
         if isinstance(s.then, Store) and s.then.buffer.scope != "register":
             self._ahead(s.cond, s.then.value)
+        self._branch(c.text, s)
+
+    def _branch(self, condition: str, s: If) -> None:
         t = self.text
         then, done = t.label("then"), t.label("done")
         other = done if s.otherwise is None else t.label("else")
-        t.branch(c.text, then, other)
+        t.branch(condition, then, other)
         for label, body in ((then, s.then), (other, s.otherwise)):
             if body is not None:
                 t.start(label)
@@ -568,31 +578,66 @@ class Emitter:
             return None  # twice as much code
         if not any(isinstance(x, Store) and x.buffer.scope != "register" for x in inside):
             return None  # registers are chosen from
-        sides = []  # a < b
-        for part in conjuncts(s.cond):
+        sides = self._sides(s.cond)
+        if sides is None or not any(self.is_varying(a - b) for a, b in sides):
+            return None
+        if not all(self._grows(a - b) for a, b in sides):
+            return None
+        last = {self.lane_var: self.lanes - 1}
+        sides = [(a.subs(last), b.subs(last)) for a, b in sides]
+        if any(self.facts.le(b, a) for a, b in sides):
+            return None  # what whole vectors left over
+        return self._all_less(sides)
+
+    def _all_or_none(self, cond: Expr) -> str | None:
+        """Whether a condition on sizes holds, where it is proved that it does in all lanes of a
+        vector or in none, as where whole vectors are left; None where it is not proved. Under a
+        branch they are stored as all others, under a mask never past the caches."""
+        sides = None if self.lanes == 1 else self._sides(cond)
+        if sides is None or not any(self.is_varying(a - b) for a, b in sides):
+            return None
+        first = {self.lane_var: 0}
+        at_first = [(a.subs(first), b.subs(first)) for a, b in sides]
+        for (a, b), (x, y) in zip(sides, at_first, strict=True):
+            along = self.facts.simplify(a - b - (x - y))
+            if along is not var(self.lane_var) or not self.facts.divisible(x - y, self.lanes):
+                return None
+        return self._all_less(at_first)
+
+    def _sides(self, cond: Expr) -> list[tuple[Int, Int]] | None:
+        """The pairs of sizes of which each first one is less, where a condition asks no more."""
+        sides = []
+        for part in conjuncts(cond):
             match part:
                 case Binary("lt" | "le" as op, Index(a), Index(b)):
                     sides.append((self.resolve(a), self.resolve(b + 1 if op == "le" else b)))
                 case _:
                     return None
-        if not any(self.is_varying(a - b) for a, b in sides):
-            return None
-        if not all(self._grows(a - b) for a, b in sides):
-            return None
-        last, whole = {self.lane_var: self.lanes - 1}, ""
-        sides = [(a.subs(last), b.subs(last)) for a, b in sides]
-        if any(self.facts.le(b, a) for a, b in sides):
-            return None  # what whole vectors left over
+        return sides
+
+    def _all_less(self, sides: Iterable[tuple[Int, Int]]) -> str:
+        """Whether of all pairs, of uniform sizes, the first one is less."""
+        every = ""
         for a, b in sides:
             x, y = (ints.emit_uniform(self, i) for i in (a, b))
             holds = self.text.assign(f"icmp slt i64 {x}, {y}")
-            whole = self.text.assign(f"and i1 {whole}, {holds}") if whole else holds
-        return whole
+            every = self.text.assign(f"and i1 {every}, {holds}") if every else holds
+        return every
 
     def _grows(self, x: Int) -> bool:
         """Whether it is known to be no less in a lane than in the one before."""
         after = x.subs({self.lane_var: var(self.lane_var) + 1})
         return self.facts.nonneg(after - x)
+
+    def _outcome(self, cond: Expr) -> bool | None:
+        """Whether a condition on sizes is proved to hold in all lanes of a vector, or in none: what
+        is stored under a mask does not go past the caches, nor does it need one here."""
+        sides = None if self.lanes == 1 else self._sides(cond)  # of one LLVM finds it
+        if sides is None:
+            return None
+        if any(self.facts.le(b, a) for a, b in sides):
+            return False
+        return True if all(self.facts.lt(a, b) for a, b in sides) else None
 
     def _holds_first(self, cond: Expr) -> bool:
         """Whether a condition on sizes is proved to hold in the first lane."""

@@ -26,7 +26,7 @@ from pliant.loop.regions import accesses
 from pliant.loop.stmt import Block, Buffer, For, statements
 from pliant.lower.access import DEAR, cost_of, takes_long
 from pliant.lower.canonical import Spec
-from pliant.lower.row_facts import LARGE, SHORT
+from pliant.lower.row_facts import LARGE, LONG, SHORT
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
@@ -42,6 +42,7 @@ RUN: Final = 256  # columns that are stored late before as many are computed, wh
 UNROLLS: Final = 8  # at most
 TOGETHER: Final = (4, 2)  # rows that each pass goes over before the next one
 ROOM: Final = 6 << 10  # bytes of such rows, at most
+BRIEF: Final = 3 << 8  # bytes of rows that are computed together rather than stored late
 ROOM_OF_THREE: Final = 24 << 10  # bytes of rows of which one is read, one computed, one stored
 STAGES: Final = 20  # of such rows, at most: each has code of its own
 AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
@@ -80,14 +81,15 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         heads += [head] * any(n in group.kept for n in group.sources(name))
     part, rest, late, early = row, "", None, ""
     if group.stored_late:
-        last = max(runs)
-        first = min(runs)
-        early = runs[first] if first == last - 2 and group.runs_early(first) else ""
-        in_runs = spec.known.large and lanes <= FEW_LANES and group.dear(last - 1)
+        last, first = max(runs), min(runs)
+        dear = group.dear(last - 1)
+        beside = last - 1 if dear else first
+        early = runs[first] if dear and first == last - 2 and group.runs_early(first) else ""
+        in_runs = spec.known.large and lanes <= FEW_LANES and dear
         run = RUN // (lanes * UNROLL_DEAR) if in_runs else 1
-        late = store_late(p, row, group.stored_late, runs[last], runs[last - 1], early, work, run)
+        late = store_late(p, row, group.stored_late, runs[last], runs[beside], early, work, run)
     if late is not None:
-        p, part, row, runs[last - 1] = late  # it does the work of both
+        p, part, row, runs[beside] = late  # it does the work of both
         del runs[last]
         if early:
             del runs[first]
@@ -103,10 +105,10 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
         return p
     p = ask_for_ends(p, row, heads)
     only = len(runs) == 1
-    if only and late is not None and (early or not spec.known.large):
+    if spec.known.large and (only or (late is not None and beside == first)):
+        return p if lanes <= FEW_LANES else _further(p, row)
+    if only and late is not None:
         return _next_and_further(p, group, row, *runs.values())
-    if only and spec.known.large:
-        return p if lanes <= FEW_LANES else _further(p, row, *runs.values())
     behind = frozenset() if late is None else group.stored_late
     return _next_rows(p, group, row, runs, behind, lanes)
 
@@ -178,7 +180,7 @@ class RowGroup:
             return frozenset()
         if not spec.known.in_lines and (not spec.known.moderate or spec.known.large):
             return frozenset()
-        if not self.dear(last - 1) and not (last == 1 and self._waits()):
+        if not self.dear(last - 1) and not self._waits(last):
             return frozenset()
         return frozenset(n for n in self.kept if self.level[n] == last)
 
@@ -190,24 +192,35 @@ class RowGroup:
         fits = row.is_const and row.value <= ROOM_OF_THREE // 3
         return fits and self.lanes > FEW_LANES and not self.dear(level)
 
-    def _waits(self) -> bool:
-        """Whether the first pass waits for what it reads, and can store the row before meanwhile:
-        where memory is the limit (Zen 3: RMS norm takes 0.88 to 0.95 as long), or where nothing has
-        to come before its sums and there are registers for both (Zen 5: RMS norm in the caches 0.86
-        to 0.93; layer norm, which has a mean of some elements first, 0.95 to 1.1, but of rows that
-        straddle lines 0.9). Not where rows are long, for the first cache has no room for two of
-        them and what else is as long (Zen 5: RMS norm of 16 KB takes 0.94 as long without, layer
-        norm 0.65), nor in the caches where their length is a parameter (Zen 4: RMS norm 1.15 to 1.5
-        times as long, layer norm of rows that straddle lines 1.2 to 1.4)."""
-        if self.spec.known.long:
+    def _waits(self, last: int) -> bool:
+        """Whether the first pass waits for what it reads, and can store the row before meanwhile.
+
+        Where memory is the limit it does (Zen 4: layer norm takes 0.6 to 0.8 as long, RMS norm 0.8
+        to 0.95). With a pass between the two not where rows are short, for several are computed
+        together then, nor where the first cache has no room for two of them and what else is as
+        long (layer norm of 512 bytes 1.25 times as long, of 16 KB 1.08). Where lanes are few only
+        with one pass, of rows that are not long: it does not ask for what it reads (`_further`).
+
+        In the caches where nothing has to come before its sums and there are registers for both
+        (Zen 5: RMS norm takes 0.86 to 0.93 as long; layer norm, which has a mean of some elements
+        first, 0.95 to 1.1, but of rows that straddle lines 0.9). Not where rows are long (RMS norm
+        of 16 KB takes 0.94 as long without, layer norm 0.65), nor where their length is a parameter
+        (Zen 4: RMS norm 1.15 to 1.5 times as long, layer norm of rows that straddle lines 1.2 to
+        1.4)."""
+        known = self.spec.known
+        if known.large and self.lanes <= FEW_LANES:
+            return last == 1 and not known.long
+        if known.large:
+            row = self.columns * max(t.dtype.bytes for t in self.members.values())
+            between = row.is_const and BRIEF < row.value <= LONG
+            return last == 1 or (last == 2 and between)
+        if last > 1 or known.long or self.lanes <= FEW_LANES:
             return False
-        if self.spec.known.large:
-            return True
-        if self.lanes <= FEW_LANES or not (self.columns.is_const and self.spec.known.moderate):
+        if not (self.columns.is_const and known.moderate):
             return False
         first = [n for n in self.members if self.level[n] == 0]
         at_once = all(n in self.reductions or self.over_space(n) for n in first)
-        return at_once or not self.spec.known.in_lines
+        return at_once or not known.in_lines
 
     def sources(self, name: str) -> list[str]:
         """The members that this one reads."""
@@ -403,12 +416,15 @@ def _is_over_rows(loop: For, axes: int) -> bool:
     return any(loop.var in x.names for s in blocks for x in s.bindings[:axes])
 
 
-def _further(p: Program, row: str, blocks: str) -> Program:
-    """The only pass asks for what it reads next, past the ends of pages, where the processor's own
-    requests end (Zen 4: rows that no cache has are summed in 0.87 of the time; others, if they
-    asked, in 1.25 times). Not with few lanes, as of older processors, which go on by themselves
-    (Zen 3: they would be summed in 1.14 times)."""
-    for loop in p.innermost(blocks):
+def _further(p: Program, row: str) -> Program:
+    """The pass that reads from memory asks for what it reads further on, past the ends of pages,
+    where the processor's own requests end (Zen 4: rows that no cache has are summed in 0.87 of the
+    time, and take 0.6 to 0.8 as long to normalise; others, if they asked, 1.25 times). What is left
+    of a row behind whole blocks of columns asks, too: all that is stored next waits for the sums of
+    it (0.65 as long). It comes to the second cache: requests of the first are few, and dropped
+    where there are more. Not with few lanes, as of older processors, which go on by themselves (Zen
+    3: rows would be summed in 1.14 times)."""
+    for loop in p.innermost(row):
         for a in accesses(p.loop(loop), p.invoked):
             if read_apart(a, row) is not None:
                 with suppress(SchedulingError):
@@ -420,10 +436,7 @@ def _further(p: Program, row: str, blocks: str) -> Program:
 def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Program:
     """The only pass, over several rows, asks for what it reads of the last one further on, and for
     the lines that the next row is stored to (Zen 5: rows that the last cache just has no room for
-    take 0.8 as long). What comes from memory comes to the second cache: requests of the first are
-    few, and dropped where there are more (Zen 4: softmax of rows of 4 KB takes 0.77 as long, log
-    softmax 0.71; in the caches 1.1 times)."""
-    cache = 2 if group.spec.known.large else 1
+    take 0.8 as long)."""
     asked: set[str] = set()
     for loop in reversed(p.innermost(blocks)):  # what is read of the last row comes last
         for a in accesses(p.loop(loop), p.invoked):
@@ -434,7 +447,7 @@ def _next_and_further(p: Program, group: RowGroup, row: str, blocks: str) -> Pro
             ahead = as_int((FURTHER if reads else AHEAD) // a.buffer.dtype.bytes)
             with suppress(SchedulingError):
                 ahead = maximum(group.columns, ahead) if stores else ahead
-                p = p.prefetch(loop, name, ahead, cache=1 if stores else cache)
+                p = p.prefetch(loop, name, ahead)
                 asked.add(name)
                 break  # a loop asks for one thing
     return p
