@@ -6,7 +6,7 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -47,13 +47,18 @@ done:
 class Copies:
     """Ways to read as many bytes as a kernel reads and write as many as it writes, each half of
     their sum: the C library's, PyTorch's (on its threads), and one with streaming stores. What they
-    write is warm: it was touched before."""
+    write is warm: it was touched before.
 
-    def __init__(self, moved: int) -> None:
-        lines = max(1, moved // 2 // 64)
-        self._from = torch.ones(lines * 16)
-        self._to = torch.ones(lines * 16)
-        self._lines = lines
+    `kernel`: what the kernel reads and writes. If these are two f32 tensors of so many bytes, those
+    are copied: what the caches have of them, how they are mapped, and where they begin in a page is
+    the same for all then."""
+
+    def __init__(self, moved: int, kernel: Sequence[torch.Tensor] = ()) -> None:
+        self._lines = max(1, moved // 2 // 64)
+        count = self._lines * 16
+        if len(kernel) != 2 or any(x.dtype != torch.float32 or x.numel() != count for x in kernel):
+            kernel = torch.ones(count), torch.ones(count)
+        self._from, self._to = (x.reshape(-1) for x in kernel)
         self._stream = _compiled("stream", _STREAM, [_P, _P, ctypes.c_int64])
 
     def calls(self) -> dict[str, Callable[[], object]]:

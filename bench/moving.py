@@ -4,9 +4,9 @@
 
 `of limit` is the lower of two limits divided by what the kernel takes: the best copy of as many
 bytes, and, where the kernel computes, the same kernel on data in L1, by the element (the difference
-between two small calls, so that the call itself does not count). `x torch` says how many times as
-long PyTorch takes; `of L1` is 0 where no two rows fit. Sizes lie in L2, in the last level and in
-memory; some fill no vector.
+between two small calls, so that the call itself does not count). Kernels and copies write what a
+call gave. `x torch` says how many times as long PyTorch takes; `of L1` is 0 where no two rows fit.
+Sizes lie in L2, in the last level and in memory; some fill no vector.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def cases() -> Iterator[Case]:
 def measure(case: Case, threads: int, runs: int) -> dict[str, str | float]:
     """The row of a case."""
     f = build(case.module, case.args, threads=threads)
-    out = torch.empty_like(f(*case.args))
+    out = f(*case.args)
     size = out.numel() * out.element_size()
     read = sum(x.numel() * x.element_size() for x in case.args)
     if case.gathers:
         read = size
-    copies = Copies(size + read)
+    copies = Copies(size + read, (*case.args, out))
     ours: Callable[[], object] = lambda: f(*case.args, out=out)  # noqa: E731
     calls = {"pliant": ours, "torch": eager(case.module, case.args)} | copies.calls()
     times = interleave(calls, runs, warmup=3, limit=3.0)
@@ -124,7 +124,7 @@ def in_l1(case: Case, moved: int, threads: int, runs: int) -> float:
     for name, count in counts.items():
         args = case.few(count)
         g = build(case.module, args, threads=threads)
-        to = torch.empty_like(g(*args))
+        to = g(*args)
         calls[name] = lambda g=g, args=args, to=to: g(*args, out=to)  # type: ignore[misc]
     times = interleave(calls, runs * 3, warmup=20)
     slope = (times["two"].median - times["one"].median) / (counts["two"] - counts["one"])
