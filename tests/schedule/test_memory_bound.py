@@ -90,16 +90,26 @@ def test_long_rows_come_to_the_second_cache() -> None:
             assert all(cache == level for *_, cache, _ in asked)
 
 
+def asked_for(p: Program) -> set[tuple[str, Any, int]]:
+    """The buffers, how much further on, and for which cache."""
+    return {(name, ahead, cache) for name, ahead, _, cache, _ in noted(p, PREFETCH)}
+
+
 def test_what_one_pass_over_three_rows_asks_for() -> None:
     """The last row, further on, and the lines that the next row is stored to; where memory is the
-    limit, all rows, for the second cache, and no lines that go past it."""
+    limit all who read a row, each at another place, for the second cache, and for no lines that go
+    past it. Softmax, of which only two read, asks for each vector twice."""
     for module in (nn.Softmax(-1), nn.LogSoftmax(-1)):
-        for large in (False, True):
-            p = scheduled(module, columns=1024, large=large)
-            x, *_, y = p.function.buffers
-            asked = {(name, ahead, cache) for name, ahead, _, cache, _ in noted(p, PREFETCH)}
-            read, stored = (x.name, as_int(2048), 1 + large), (y.name, as_int(1280), 1)
-            assert asked == ({read} if large else {read, stored})
+        p = scheduled(module, columns=1024)
+        x, *_, y = p.function.buffers
+        assert asked_for(p) == {(x.name, as_int(2048), 1), (y.name, as_int(1280), 1)}
+    p = scheduled(nn.Softmax(-1), columns=1024, large=True)
+    assert asked_for(p) == {(x.name, as_int(k), 2) for k in (2048, 3072, 4096, 5120)}
+    p = scheduled(nn.LogSoftmax(-1), columns=1024, large=True)
+    two_rows_behind = as_int(2 * 1024 + 2048)
+    assert asked_for(p) == {(x.name, as_int(k), 2) for k in (3072, 4096)} | {
+        (x.name, two_rows_behind, 2)
+    }
 
 
 @pytest.mark.parametrize("columns", [384, 784, 1024, 1040])
@@ -117,18 +127,19 @@ def test_where_memory_is_the_limit_all_of_a_row_is_asked_for(
         if s.kind == "vectorized" and any(n.source.name == x.name for n in loads_of(s))
     ]  # fmt: skip
     assert len(reads) > (2 if columns % 64 else 1)
-    want = (x.name, as_int(2048), "", 2, 1)
-    assert all(dict(s.notes).get(PREFETCH) == want for s in reads if s.var in p.innermost(row))
+    asked = [dict(s.notes).get(PREFETCH) for s in reads]
+    assert all(ask is not None and ask[0] == x.name and ask[3] == 2 for ask in asked)
+    assert len(noted(p, PREFETCH)) >= 3
 
 
 def test_passes_share_what_they_ask_for() -> None:
     """Where memory is the limit, no pass computes for long and none stores late: one half each."""
-    p = scheduled(nn.LayerNorm(16384), rows=1024, columns=16384)
+    p = scheduled(nn.LayerNorm(16384), rows=1024, columns=16384, lanes=8)
     x = p.function.buffers[0]
     first, second = noted(p, PREFETCH)
     assert first == (x.name, maximum(x.strides[0], 1280), "", 2, 2)
     assert second == (x.name, maximum(x.strides[0], 1280) + x.strides[0] // 2, "", 2, 2)
-    from_memory = scheduled(nn.LayerNorm(4096), rows=4096, columns=4096)
+    from_memory = scheduled(nn.LayerNorm(4096), rows=4096, columns=4096, lanes=8)
     assert [share for *_, share in noted(from_memory, PREFETCH)] == [2, 2]  # it has three passes
     for module, rows in ((nn.LogSoftmax(-1), 4096), (nn.LayerNorm(4096), 16)):
         shares = [share for *_, share in noted(scheduled(module, rows, 4096), PREFETCH)]
@@ -155,9 +166,8 @@ class Total(nn.Module):
 def test_the_only_pass_asks_where_no_cache_has_the_rows() -> None:
     for columns in (4096, 256):
         many = scheduled(Total(), (32 << 20) // (4 * columns), columns)
-        asked = noted(many, PREFETCH)
         x = many.function.buffers[0]
-        assert {(name, ahead, cache) for name, ahead, _, cache, _ in asked} == {(x.name, 2048, 2)}
+        assert asked_for(many) == {(x.name, as_int(k), 2) for k in (2048, 3072)}
         for few in (scheduled(Total(), 64, columns), scheduled(Total(), columns=columns)):
             assert not noted(few, PREFETCH)
         assert not noted(
@@ -254,11 +264,11 @@ def test_rows_are_stored_while_the_next_is_computed(
 
 
 @pytest.mark.parametrize(("columns", "lanes", "late"), [
-    (384, 16, True), (500, 16, False), (128, 16, False), (384, 8, False), (4096, 16, False),
+    (384, 16, True), (4096, 16, True), (500, 16, False), (128, 16, False), (384, 8, False),
 ])  # fmt: skip
 def test_a_pass_may_lie_between(columns: int, lanes: int, late: bool) -> None:
     """Rows that come from memory are stored as the next one's are read first, and a pass between
-    the two goes over the next one alone; not short ones, nor long ones."""
+    the two goes over the next one alone; not short ones."""
     module = nn.LayerNorm(columns)
     nn.init.normal_(module.weight)
     nn.init.normal_(module.bias)

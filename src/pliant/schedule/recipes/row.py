@@ -26,7 +26,7 @@ from pliant.loop.regions import accesses
 from pliant.loop.stmt import Block, Buffer, For, statements
 from pliant.lower.access import DEAR, cost_of, takes_long
 from pliant.lower.canonical import Spec
-from pliant.lower.row_facts import LARGE, LONG, SHORT
+from pliant.lower.row_facts import LARGE, SHORT
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
@@ -47,6 +47,8 @@ ROOM_OF_THREE: Final = 24 << 10  # bytes of rows of which one is read, one compu
 STAGES: Final = 20  # of such rows, at most: each has code of its own
 AHEAD: Final = 5 << 10  # bytes between what a pass reads and what it asks for, at least
 FURTHER: Final = 8 << 10  # … and where it is the only one
+APART: Final = 4 << 10  # … and asks again
+ASKED: Final = 3  # times, at least, that it asks for what comes from memory
 
 
 def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
@@ -106,11 +108,12 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     p = ask_for_ends(p, row, heads)
     only = len(runs) == 1
     if spec.known.large and (only or (late is not None and beside == first)):
-        return p if lanes <= FEW_LANES else _further(p, row)
+        behind = 0 if late is None else 1 + bool(early)
+        return p if lanes <= FEW_LANES else _further(p, group, row, behind)
     if only and late is not None:
         return _next_and_further(p, group, row, *runs.values())
-    behind = frozenset() if late is None else group.stored_late
-    return _next_rows(p, group, row, runs, behind, lanes)
+    stored_late = frozenset() if late is None else group.stored_late
+    return _next_rows(p, group, row, runs, stored_late, lanes)
 
 
 def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
@@ -197,9 +200,8 @@ class RowGroup:
 
         Where memory is the limit it does (Zen 4: layer norm takes 0.6 to 0.8 as long, RMS norm 0.8
         to 0.95). With a pass between the two not where rows are short, for several are computed
-        together then, nor where the first cache has no room for two of them and what else is as
-        long (layer norm of 512 bytes 1.25 times as long, of 16 KB 1.08). Where lanes are few only
-        with one pass, of rows that are not long: it does not ask for what it reads (`_further`).
+        together then (layer norm of 512 bytes 1.25 times as long). Where lanes are few only with
+        one pass, of rows that are not long: it does not ask for what it reads (`_further`).
 
         In the caches where nothing has to come before its sums and there are registers for both
         (Zen 5: RMS norm takes 0.86 to 0.93 as long; layer norm, which has a mean of some elements
@@ -212,8 +214,8 @@ class RowGroup:
             return last == 1 and not known.long
         if known.large:
             row = self.columns * max(t.dtype.bytes for t in self.members.values())
-            between = row.is_const and BRIEF < row.value <= LONG
-            return last == 1 or (last == 2 and between)
+            brief = row.value <= BRIEF if row.is_const else not (known.long or known.moderate)
+            return last == 1 or (last == 2 and not brief)
         if last > 1 or known.long or self.lanes <= FEW_LANES:
             return False
         if not (self.columns.is_const and known.moderate):
@@ -416,20 +418,39 @@ def _is_over_rows(loop: For, axes: int) -> bool:
     return any(loop.var in x.names for s in blocks for x in s.bindings[:axes])
 
 
-def _further(p: Program, row: str) -> Program:
+def _further(p: Program, group: RowGroup, row: str, behind: int) -> Program:
     """The pass that reads from memory asks for what it reads further on, past the ends of pages,
     where the processor's own requests end (Zen 4: rows that no cache has are summed in 0.87 of the
-    time, and take 0.6 to 0.8 as long to normalise; others, if they asked, 1.25 times). What is left
-    of a row behind whole blocks of columns asks, too: all that is stored next waits for the sums of
-    it (0.65 as long). It comes to the second cache: requests of the first are few, and dropped
-    where there are more. Not with few lanes, as of older processors, which go on by themselves (Zen
-    3: rows would be summed in 1.14 times)."""
+    time; others, if they asked, in 1.25 times). What is left of a row behind whole blocks of
+    columns asks, too: all that is stored next waits for the sums of it (0.65 as long).
+
+    Requests are few, and dropped where there are more: so it comes to the second cache, which has
+    more of them, and is asked for several times, by each who reads it, and for each vector again
+    where these are few (layer norm of 4 to 12 KB takes 0.85 to 0.93 as long, RMS norm 0.7 to 0.9).
+    What is stored late reads so many rows `behind`.
+
+    Not with few lanes, as of older processors, which go on by themselves (Zen 3: rows would be
+    summed in 1.14 times)."""
+    readers: dict[str, list[str]] = {}  # what is made of a buffer
+    found: list[tuple[LoopRef, Buffer, str]] = []
     for loop in p.innermost(row):
-        for a in accesses(p.loop(loop), p.invoked):
-            if read_apart(a, row) is not None:
-                with suppress(SchedulingError):
-                    p = p.prefetch(loop, a.buffer.name, FURTHER // a.buffer.dtype.bytes, cache=2)
-                    break  # a loop asks for one thing
+        every = list(accesses(p.loop(loop), p.invoked))
+        made = next((a.buffer.name for a in every if a.write), "")
+        read = next((a.buffer for a in every if read_apart(a, row) is not None), None)
+        if read is not None:  # a loop asks for one thing
+            found.append((loop, read, made))
+            if made not in readers.setdefault(read.name, []):
+                readers[read.name].append(made)
+    for loop, read, made in found:
+        several = readers[read.name]
+        lag = group.columns * behind if made in group.stored_late else as_int(0)
+        around = p.loop_path("prefetch", loop)[-2]
+        for k, x in enumerate((loop, around.var if isinstance(around, For) else "")):
+            if k and (len(several) >= ASKED or p.loop(x).kind != "unrolled"):
+                break
+            far = FURTHER + APART * (several.index(made) + k * len(several))
+            with suppress(SchedulingError):
+                p = p.prefetch(x, read.name, lag + far // read.dtype.bytes, cache=2)
     return p
 
 
