@@ -17,6 +17,7 @@ from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
 from pliant.schedule.program import Program
+from pliant.schedule.recipes import row
 from pliant.schedule.recipes.map import map_recipe
 from pliant.schedule.recipes.row import row_recipe
 from pliant.sym.expr import as_int, maximum
@@ -130,6 +131,14 @@ def test_where_memory_is_the_limit_all_of_a_row_is_asked_for(
     asked = [dict(s.notes).get(PREFETCH) for s in reads]
     assert all(ask is not None and ask[0] == x.name and ask[3] == 2 for ask in asked)
     assert len(noted(p, PREFETCH)) >= 3
+
+
+def test_blocks_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no other loop that could ask again."""
+    monkeypatch.setattr(row, "UNROLL", 1)
+    p = scheduled(nn.RMSNorm(1024), 1 << 14, 1024)
+    x = p.function.buffers[0]
+    assert asked_for(p) == {(x.name, as_int(3072), 2)}  # of the row before, 2048 of the next one
 
 
 def test_passes_share_what_they_ask_for() -> None:

@@ -444,10 +444,9 @@ def _further(p: Program, group: RowGroup, row: str, behind: int) -> Program:
     for loop, read, made in found:
         several = readers[read.name]
         lag = group.columns * behind if made in group.stored_late else as_int(0)
-        around = p.loop_path("prefetch", loop)[-2]
-        for k, x in enumerate((loop, around.var if isinstance(around, For) else "")):
-            if k and (len(several) >= ASKED or p.loop(x).kind != "unrolled"):
-                break
+        loops = [s for s in p.loop_path("prefetch", loop) if isinstance(s, For)]
+        again = len(several) < ASKED and loops[-2].kind == "unrolled"
+        for k, x in enumerate((loop, loops[-2].var) if again else (loop,)):
             far = FURTHER + APART * (several.index(made) + k * len(several))
             with suppress(SchedulingError):
                 p = p.prefetch(x, read.name, lag + far // read.dtype.bytes, cache=2)
