@@ -184,6 +184,24 @@ def test_the_only_pass_asks_where_no_cache_has_the_rows() -> None:
         )
 
 
+class AddedTo(nn.Module):
+    """RMS norm of a sum of two inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.rms_norm(x + y, x.shape[-1:])
+
+
+def test_where_memory_is_the_limit_each_of_two_is_asked_for_in_turn() -> None:
+    args = (torch.empty(1 << 14, 1024), torch.empty(1 << 14, 1024))
+    imported = import_model(Request(AddedTo(), args), OPERATORS)
+    *_, (_, launch) = lower_function(imported.function, OPERATORS, 32).main.launches
+    p = row_recipe(launch.spec, LANES, 1000)
+    asked = asked_for(p)
+    found = [{far for n, far, _ in asked if n == x.name} for x in p.function.buffers]
+    stored, summed = {as_int(1024 + k) for k in (2048, 3072)}, {as_int(k) for k in (2048, 3072)}
+    assert found in ([stored, summed, set()], [summed, stored, set()])
+
+
 class Added(nn.Module):
     """Layer norm of a sum of rows."""
 
