@@ -12,7 +12,7 @@ from torch import nn
 
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import loads_of
-from pliant.loop.stmt import PREFETCH, STREAM, For, statements
+from pliant.loop.stmt import PARTS, PREFETCH, STREAM, For, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
 from pliant.ops.table import OPERATORS
@@ -376,6 +376,7 @@ def test_rows_in_whole_lines() -> None:
     same = [n for n in p.blocks if n.startswith(p.function.buffers[-1].name)]
     assert len(same) == 4  # before a line, lines, single vectors, the rest
     assert sum(p.block(n).where is None for n in same) == 2
+    assert noted(p, PARTS) == [1000, 1000]  # what shares lines with other rows goes past, too
     q = scheduled(nn.LayerNorm(1088), columns=1088)  # which are lines
     assert len([n for n in q.blocks if n.startswith(q.function.buffers[-1].name)]) == 2
     for rows, columns in [(1, 1), (3, 7), (9, 16), (5, 33), (17, 64), (16, 100), (7, 250), (4, 0)]:

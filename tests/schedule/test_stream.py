@@ -54,6 +54,46 @@ def test_refused() -> None:
         p.stream("y_i_1")
 
 
+PARTS = """
+@loop
+def twice(x: TYPE["n", "k"], y: TYPE["n", "k"], n: i64, k: i64):
+    for i in grid(n):
+        for j in grid((k + LANES - 1)//LANES):
+            for l in vectorized(LANES):
+                with block("y", S(i, n), S(LANES*j + l, k), where=LANES*j + l < k) as (a, b):
+                    y[a, b] = x[a, b] + x[a, b]
+"""
+KINDS = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
+
+
+def masked(kind: str, lanes: int) -> Program:
+    return program(parse_function(PARTS.replace("TYPE", kind).replace("LANES", str(lanes))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_parts(kind: str, lanes: int) -> None:
+    """Element by element, those under the mask alone; or as ever, where the buffer is small."""
+    size = np.dtype(KINDS[kind]).itemsize
+    p = masked(kind, lanes).stream("l", at_least=40 * size, parts=True)
+    text = kernel_source(p.function, target("x86-64-avx512")).text
+    assert f"store i{8 * size}" in text.split("!nontemporal")[0].splitlines()[-1]
+    assert "masked.store" in text
+    for rows, columns in [(0, 3), (3, 0), (2, 1), (39, 1), (8, 5), (3, 17), (5, 16), (4, 163)]:
+        x = np.arange(rows * columns).reshape(rows, columns).astype(KINDS[kind]) - 2
+        for start in (0, 1, lanes - 1):  # elements behind the beginning of a line
+            whole = np.full(rows * columns + 64, 77, KINDS[kind])
+            y = whole[start : start + rows * columns].reshape(rows, columns)
+            native(p.function, [x, y], {"n": rows, "k": columns})
+            np.testing.assert_array_equal(y, x + x)
+            assert (whole[:start] == 77).all() and (whole[start + rows * columns :] == 77).all()
+
+
+def test_parts_of_short_elements() -> None:
+    with pytest.raises(SchedulingError, match="an element of y is not of 4 or 8 bytes"):
+        masked("bf16", 32).stream("l", parts=True)
+
+
 def placed(rows: int, columns: int, byte: int) -> np.ndarray:
     """An array that begins so many bytes behind the beginning of a cache line."""
     memory = np.full(rows * columns * 4 + 128, 0xFF, np.uint8)  # NaN

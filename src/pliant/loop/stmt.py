@@ -159,6 +159,7 @@ class Nop(Stmt):
 
 
 STREAM: Final = "stream"
+PARTS: Final = "stream_parts"
 PREFETCH: Final = "prefetch"
 LINE: Final = 64  # bytes of a cache line
 # Entries of a table of where rows begin, for such that are not there: something else is read for
@@ -170,7 +171,8 @@ PAGE: Final = 4096  # bytes whose addresses differ in what chooses the set of a 
 
 class For(Stmt):
     """`notes`: ("grain", n) is the least number of iterations worth a thread of its own;
-    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more;
+    (STREAM, n) stores vectors past the caches where a buffer has n bytes or more, (PARTS, n) the
+    elements of vectors of which not all lanes are stored;
     (PREFETCH, (buffer, n, "", cache, share)) asks for what lies n elements behind what is read of
     the buffer, in every vector, or by every iteration of a loop that is not vectorized (by all of
     them for the first of `share` parts of it), to come as near as that level of the caches;

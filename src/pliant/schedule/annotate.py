@@ -43,7 +43,7 @@ from typing import Any, Final
 
 from pliant.loop.lower_pipeline import PIPELINE
 from pliant.loop.rewrite import path_to, replace_at
-from pliant.loop.stmt import PREFETCH, STREAM, Block, For, Stmt
+from pliant.loop.stmt import PARTS, PREFETCH, STREAM, Block, For, Stmt
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program, primitive
 from pliant.schedule.trace import plain
@@ -53,6 +53,7 @@ Value = str | int | float | Int | Sequence["Value"] | None
 # Notes that mean something, and who makes them.
 TAKEN: Final = {
     "grain": "parallel", PIPELINE: "software_pipeline", PREFETCH: "prefetch", STREAM: "stream",
+    PARTS: "stream",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from pliant.ir.expr import Axis, Binary, Expr, Guard, Index, Load, Var
 from pliant.ir.node import Node, walk
 from pliant.loop.rewrite import conjuncts
 from pliant.loop.stmt import (
+    PARTS,
     PREFETCH,
     STREAM,
     Alloc,
@@ -111,6 +112,7 @@ class Emitter:
         self.lanes = 1
         self.lane_var = ""
         self.stream_from: int | None = None  # bytes from which vectors go past the caches
+        self.parts_from: int | None = None  # … and elements of those under a mask
         self.past: bool | None = None  # whether those of this loop do; None: each asks for itself
         self.streams = False  # whether some do
         self.tiles = False  # whether it calls micro-kernels in tiles
@@ -495,12 +497,13 @@ class Emitter:
             return
         notes = dict(s.notes)
         self.stream_from, self.ahead = notes.get(STREAM), notes.get(PREFETCH)
+        self.parts_from = notes.get(PARTS)
         if self.ahead is not None:
             loads = (n for n in walk(s.body) if isinstance(n, Load))
             self.ahead_to_write = all(n.source.name != self.ahead[0] for n in loads)
         with self.vector(s.var, extent.value):
             self.statement(s.body)
-        self.stream_from = self.ahead = None
+        self.stream_from = self.parts_from = self.ahead = None
 
     def _if(self, s: If) -> None:
         if (known := self._outcome(s.cond)) is not None:

@@ -145,9 +145,12 @@ def store(
         if place.unpacked:
             _store_unpacked(e, address, exprs.widen(e, value))
             return
+        if e.mask is not None and e.parts_from is not None:
+            _stream_parts(e, buffer, address, exprs.widen(e, value), e.mask)
+            return
         goes_past = e.mask is None and e.stream_from is not None and e.past is True
-        if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write and not goes_past:
-            _prefetch(e, buffer, address, e.ahead)
+        if not goes_past:
+            _ask_to_write(e, buffer, address)
         value, mask = exprs.widen(e, value), e.mask
         if _own(e, buffer, offset):
             value, mask = value if whole else _kept(e, buffer, address, value), None
@@ -563,6 +566,47 @@ def _stream(
         t.line(store)
         t.jump(labels[2])
     t.start(labels[2])
+
+
+def _stream_parts(e: Emitter, buffer: Buffer, address: str, value: Val, mask: str) -> None:
+    """Write the active lanes of a vector past the caches, element by element, where the buffer has
+    enough bytes; as ever elsewhere. Stores to one line that follow one another leave together."""
+    assert e.parts_from is not None
+    t, size, lanes = e.text, buffer.dtype.bytes, value.lanes
+    over, plain, done = t.label("past"), t.label("plain"), t.label("done")
+    t.branch(past.is_large(e, buffer, e.parts_from), over, plain)
+    t.start(plain)
+    _ask_to_write(e, buffer, address)
+    _write(e, address, value, size, mask)
+    t.jump(done)
+    t.start(over)
+    t.module.define("!0", "!0 = !{i32 1}")
+    kind, text = vector_type(memory_type(value.dtype), lanes), _to_memory(e, value)
+    kept = t.alloca(kind, LINE)
+    t.line(f"store {kind} {text}, ptr {kept}, align {LINE}")
+    before, head, body = t.block, t.label("head"), t.label("body")
+    left = t.assign(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    here, rest = t.name("lanes"), t.name("rest")
+    t.jump(head)
+    t.start(head)
+    t.line(f"{here} = phi i{lanes} [ {left}, %{before} ], [ {rest}, %{body} ]")
+    t.branch(t.assign(f"icmp ne i{lanes} {here}, 0"), body, done)
+    t.start(body)
+    first = t.intrinsic(f"llvm.cttz.i{lanes}", f"i{lanes}", [(f"i{lanes}", here), ("i1", "true")])
+    at = t.assign(f"zext i{lanes} {first} to i64") if lanes < 64 else first
+    word = f"i{8 * size}"  # of a float there is no such store
+    source, to = (t.assign(f"getelementptr {word}, ptr {p}, i64 {at}") for p in (kept, address))
+    element = t.assign(f"load {word}, ptr {source}, align {size}")
+    t.line(f"store {word} {element}, ptr {to}, align {size}, !nontemporal !0")
+    t.line(f"{rest} = and i{lanes} {here}, {t.assign(f'sub i{lanes} {here}, 1')}")
+    t.jump(head)
+    t.start(done)
+
+
+def _ask_to_write(e: Emitter, buffer: Buffer, address: str) -> None:
+    """Ask for lines of a buffer that is only stored to, if that is wished."""
+    if e.ahead is not None and e.ahead[0] == buffer.name and e.ahead_to_write:
+        _prefetch(e, buffer, address, e.ahead)
 
 
 def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None:

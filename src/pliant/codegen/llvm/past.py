@@ -52,13 +52,18 @@ class Vector(NamedTuple):
 def goes(e: Emitter, v: Vector, offset: str) -> str:
     """Whether a vector that lies at `offset` goes past the caches."""
     t, size = e.text, v.buffer.dtype.bytes
-    room = ints.emit_uniform(e, v.buffer.room * size)
-    large = t.assign(f"icmp sge i64 {room}, {v.at_least}")
+    large = is_large(e, v.buffer, v.at_least)
     # As a sum of integers LLVM sees that the low bits do not change from vector to vector.
     base = t.assign(f"ptrtoint ptr {e.place(v.buffer).pointer} to i64")
     at = t.assign(f"add i64 {base}, {t.assign(f'mul i64 {offset}, {size}')}")
     whole = t.assign(f"icmp eq i64 {t.assign(f'and i64 {at}, {v.align - 1}')}, 0")
     return t.assign(f"and i1 {large}, {whole}")
+
+
+def is_large(e: Emitter, buffer: Buffer, at_least: int) -> str:
+    """Whether a buffer has so many bytes."""
+    room = ints.emit_uniform(e, buffer.room * buffer.dtype.bytes)
+    return e.text.assign(f"icmp sge i64 {room}, {at_least}")
 
 
 def asked_once(e: Emitter, loop: str, body: Stmt) -> str:
@@ -82,7 +87,7 @@ def asked_once(e: Emitter, loop: str, body: Stmt) -> str:
 
 
 def streams(s: Stmt) -> bool:
-    """Whether vectors are stored so in a function of this body."""
+    """Whether vectors, or parts of them, are stored so in a function of this body."""
     return any(isinstance(x, For) and STREAM in dict(x.notes) for x in own_statements(s))
 
 

@@ -4,8 +4,11 @@
                                           whole lines, several vectors at a time
                                           what is left
 
-Only whole lines go past the caches (`schedule.stream`); rows that fill none exactly begin anywhere
-in one, and the vectors of a row would straddle all of its lines.
+Only whole lines go past the caches as vectors (`schedule.stream`); rows that fill none exactly
+begin anywhere in one, and the vectors of a row would straddle all of its lines. The line in which
+one row ends and the next one begins goes past element by element: through the caches it would be
+read first, from where no row would be yet, and all that is stored behind it wait (Zen 4: layer norm
+from memory takes 0.7 as long with 1,000 columns, 0.45 with 197).
 """
 
 from __future__ import annotations
@@ -36,9 +39,9 @@ def may_straddle(p: Program, loop: str) -> bool:
     return of_caller and not read and not p.around(path).divisible(start, _line(stored))
 
 
-def in_lines(p: Program, loop: str, lanes: int) -> tuple[Program, str]:
+def in_lines(p: Program, loop: str, lanes: int) -> tuple[Program, str, list[str]]:
     """The loop over a row's elements in three: those before a line, whole lines, the rest; to be
-    vectorized. Gives the first."""
+    vectorized. Gives the first; and the lanes of that one and of the last."""
     row = _row(p, loop)
     assert row is not None  # it may straddle
     stored, start = row
@@ -47,12 +50,13 @@ def in_lines(p: Program, loop: str, lanes: int) -> tuple[Program, str]:
     p = p.loop_partition(loop, first)
     (rest,) = p.made
     p = p.split(loop, _line(stored))
-    head = p.made[0]
+    head, before = p.made
     p = p.split(rest, lanes)
     vector, _ = p.made
     p = p.loop_partition(vector, (extent - first) // lanes)
+    ends: list[str] = [before, *p.innermost(p.made[0])]
     p = p.split(vector, TOGETHER, tail="peel", tail_loop="exact")
-    return p.unroll(p.made[1]), head
+    return p.unroll(p.made[1]), head, ends
 
 
 def ask_for_ends(p: Program, row: str, heads: Iterable[str]) -> Program:

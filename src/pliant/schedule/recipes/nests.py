@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -255,22 +255,26 @@ def _chooses(x: Load) -> bool:
     return many and any(chosen) and not chosen[-1]
 
 
-def in_vectors(p: Program, loops: Iterable[str], lanes: int, large: int) -> Program:
-    """Each of these loops, of constant extent, as vectors one after the other."""
+def in_vectors(
+    p: Program, loops: Iterable[str], lanes: int, large: int, ends: Container[str] = ()
+) -> Program:
+    """Each of these loops, of constant extent, as vectors one after the other. `ends` are those of
+    parts of lines that others complete."""
     for loop in loops:
+        parts = loop in ends
         if p.loop(loop).extent.value > lanes:
             p = p.split(loop, lanes)
             several, loop = p.made
             p = p.unroll(several)
-        p = vectorize_all(p, [loop], large)
+        p = vectorize_all(p, [loop], large, parts=parts)
     return p
 
 
-def vectorize_all(p: Program, loops: Iterable[str], large: int) -> Program:
+def vectorize_all(p: Program, loops: Iterable[str], large: int, *, parts: bool = False) -> Program:
     """Each loop as a vector. What outputs of `large` bytes and more get goes past the caches: there
     whoever reads them would find it no longer."""
     for loop in loops:
         p = p.vectorize(loop)
         with suppress(SchedulingError):  # then it is not for an output, or read again here
-            p = p.stream(loop, large)
+            p = p.stream(loop, large, parts=parts)
     return p

@@ -78,8 +78,10 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
             p = p.transform_layout(buffer, _by_row(spec, p.buffer(buffer)))
         p = p.shrink_buffer(buffer)
     heads: list[str] = []
+    ends: list[str] = []
     for name, loop in lines.items():
-        p, head = in_lines(p, loop, lanes)
+        p, head, parts = in_lines(p, loop, lanes)
+        ends += parts
         heads += [head] * any(n in group.kept for n in group.sources(name))
     part, rest, late, early = row, "", None, ""
     if group.stored_late:
@@ -102,7 +104,7 @@ def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     for outer in (part, rest) if rest else (part,):
         inner = p.innermost(outer)
         along = [x for x in inner if together == 1 or not _is_over_rows(p.loop(x), spec.rows)]
-        p = in_vectors(p, along, lanes, large)
+        p = in_vectors(p, along, lanes, large, ends)
     if not row:
         return p
     p = ask_for_ends(p, row, heads)
