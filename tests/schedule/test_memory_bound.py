@@ -133,6 +133,14 @@ def test_where_memory_is_the_limit_all_of_a_row_is_asked_for(
     assert len(noted(p, PREFETCH)) >= 3
 
 
+def test_rows_that_are_stored_apart_come_by_themselves() -> None:
+    """They may begin anywhere in a line; long ones are asked for all the same."""
+    for columns, asked in ((1000, False), (1023, False), (4001, True)):
+        p = scheduled(nn.RMSNorm(columns), (64 << 20) // columns, columns)
+        assert noted(p, PARTS)
+        assert bool(noted(p, PREFETCH)) is asked
+
+
 def test_blocks_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no other loop that could ask again."""
     monkeypatch.setattr(row, "UNROLL", 1)
