@@ -4,9 +4,10 @@
 
 `of limit` is the lower of two limits divided by what the kernel takes: the best copy of as many
 bytes, and, where the kernel computes, the same kernel on data in L1, by the element (the difference
-between two small calls, so that the call itself does not count). Kernels and copies write what a
-call gave. `x torch` says how many times as long PyTorch takes; `of L1` is 0 where no two rows fit.
-Sizes lie in L2, in the last level and in memory; some fill no vector.
+between two small calls, so that the call itself does not count). Kernels write what a call gave;
+so do copies, of the same input, where the kernel writes as much as it reads. `x torch` says how
+many times as long PyTorch takes; `of L1` is 0 where no two rows fit. Sizes lie in L2, in the last
+level and in memory; some fill no vector.
 """
 
 from __future__ import annotations

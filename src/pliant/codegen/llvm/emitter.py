@@ -644,15 +644,10 @@ class Emitter:
 
     def _holds_first(self, cond: Expr) -> bool:
         """Whether a condition on sizes is proved to hold in the first lane."""
-        for part in conjuncts(cond):
-            match part:
-                case Binary("lt", Index(a), Index(b)):
-                    a, b = (self.resolve(x).subs({self.lane_var: 0}) for x in (a, b))
-                    if not self.facts.lt(a, b):
-                        return False
-                case _:
-                    return False
-        return True
+        sides, first = self._sides(cond), {self.lane_var: 0}
+        if sides is None:
+            return False
+        return all(self.facts.lt(a.subs(first), b.subs(first)) for a, b in sides)
 
     def _masked_branch(
         self, condition: str, body: Stmt, *, negate: bool = False, some: bool = False

@@ -15,6 +15,9 @@ The pass before the dear one can run in that loop too, for the row after the nex
 maximum): then what follows from one row's sums is waited for once, not twice, and that pass waits
 for nothing that it reads (Zen 5: softmax takes 0.83 to 0.95 as long). Three rows are at work then.
 
+Where nothing is dear and rows come from memory, the pass beside is the first one, which reads them
+(layer norm: the mean of the next row); what lies between the two goes over the next row alone.
+
 Where memory is the limit and a block of columns is less than some lines, several are stored before
 as many are computed: a load waits for a store to the same place of another page, as rows of a power
 of two have it, and stores past the caches go out in runs (Zen 3: softmax of rows of 4 KB takes 0.8
@@ -40,14 +43,14 @@ LEAST: Final = 8 * PARALLEL_WORK  # … but for parts of little work, which gain
 
 
 def store_late(
-    p: Program, row: str, outputs: Container[str], last: str, dear: str, early: str, work: IntLike,
-    run: int,
+    p: Program, row: str, outputs: Container[str], last: str, beside: str, early: str,
+    work: IntLike, run: int,
 ) -> tuple[Program, str, str, str] | None:  # fmt: skip
     """The program in which the loop `last` over blocks of columns, which stores to the outputs, of
-    one row runs with `dear` of the next, `run` blocks at a time, and, if there is one, with `early`
-    of the row after it; `work` is what a row takes. Gives the loops over parts of the rows, which
-    threads share, over the rows of a part, and over the columns of them all; None where it cannot
-    be."""
+    one row runs with `beside` of the next, `run` blocks at a time, and, if there is one, with
+    `early` of the row after it; `work` is what a row takes. Gives the loops over parts of the rows,
+    which threads share, over the rows of a part, and over the columns of them all; None where it
+    cannot be."""
     with suppress(SchedulingError):
         rows = p.loop(row).extent
         some = minimum(TOGETHER, maximum(rows // PARTS, as_int(LEAST) // maximum(1, work)))
@@ -55,26 +58,26 @@ def store_late(
         p = p.split(row, var("together"), tail="clip")
         part, row = p.made
         p = p.parallel(part, grain=grain(work * var("together")))
-        p = p.software_pipeline(row, *_times(p, row, outputs, dear, early))
+        p = p.software_pipeline(row, *_times(p, row, outputs, beside, early))
         p = p.expand_pipeline(row)
         if run > 1:
             p = p.split(last, run, tail="clip")
             last = p.made[0]
-            p = p.split(dear, run, tail="clip")
-            dear = p.made[0]
-        p = p.merge(last, dear)
+            p = p.split(beside, run, tail="clip")
+            beside = p.made[0]
+        p = p.merge(last, beside)
         return p.merge(last, early) if early else p, part, row, last
     return None
 
 
 def _times(
-    p: Program, row: str, outputs: Container[str], dear: str, early: str
+    p: Program, row: str, outputs: Container[str], beside: str, early: str
 ) -> tuple[list[int], list[int]]:
-    """What stores to the outputs comes an iteration late, right before the dear loop; what comes
-    before that one (but for what it adds to) an iteration early, its last loop right behind."""
+    """What stores to the outputs comes an iteration late, right before that loop; what comes before
+    that one (but for what it adds to) an iteration early, its last loop right behind."""
     parts = pipeline_of(p.loop(row), (), ()).parts
     loops = [s.var if isinstance(s, For) else "" for s in parts]
-    at, first = loops.index(dear), loops.index(early) if early else -1
+    at, first = loops.index(beside), loops.index(early) if early else -1
     made = [{place.buffer for place in stored(x)} for x in parts]
     late = [k for k, x in enumerate(made) if any(b.name in outputs for b in x)]
     soon = [k for k in range(at) if early and k not in late and not made[k] & made[at]]
