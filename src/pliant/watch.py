@@ -16,14 +16,14 @@ import numpy as np
 from pliant.base.errors import InternalError, InvalidModelError, PliantError
 from pliant.base.settings import Emit
 from pliant.codegen.build import (
-    HOST_LEVEL,
     called_kernels,
-    host_text,
+    host_source,
     kernel_program,
     kernel_source,
 )  # fmt: skip
-from pliant.codegen.llvm.compile import LEVEL, assembly
+from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import Target
+from pliant.codegen.source import Source
 from pliant.dump import write_stage, write_weights
 from pliant.graph.function import Module
 from pliant.graph.operator import Operators
@@ -82,18 +82,18 @@ class Watch:
         called = dict[str, None]()
         for f in kernels:
             source = kernel_source(f, t)
-            self._code(f.name, source.text, t)
+            self._code(f.name, source, t)
             called |= dict.fromkeys(source.calls)
         for mk in called_kernels(called, t, numerics).values():
-            self._code(mk.symbol, mk.text(), t)
+            self._code(mk.symbol, Source(mk.text()), t)
         for f in hosts:
-            self._code(f.name, host_text(f)[0], t, HOST_LEVEL)
+            self._code(f.name, host_source(f), t)
 
-    def _code(self, name: str, text: str, t: Target, level: int = LEVEL) -> None:
+    def _code(self, name: str, source: Source, t: Target) -> None:
         if self.wants("llvm"):
-            self._write(f"{name}.ll", text)
+            self._write(f"{name}.ll", source.text)
         if self.wants("asm"):
-            self._write(f"{name}.s", assembly(text, t, level=level))
+            self._write(f"{name}.s", assembly(source.text, t, level=source.level))
 
     def _checked(self, stage: str, verify: Callable[[], None]) -> None:
         try:

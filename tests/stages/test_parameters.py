@@ -92,3 +92,14 @@ def test_groups_of_heads(heads: tuple[int, ...]) -> None:
     turned = Apply(lambda x, y: together(torch.einsum("bs...d,bs...->b...d", x, y).flatten(1)))
     y = torch.randn(6, 9, *heads[:-1])
     assert_same(pliant.compile(turned, (x, y))(x, y), turned(x, y), tolerance=1e-5)
+
+
+def test_operands_in_any_order() -> None:
+    """Sums and products of something computed and something given are the same kernel whichever
+    comes first."""
+    model = Apply(lambda x, y, a, b: (x.sin() + a, b + y.sin(), 2 * x.cos() * a, b * (y.cos() * 2)))
+    args = tuple(torch.randn(shape) for shape in ((21, 40), (33, 40)) * 2)
+    found = stages_of(*traced(model, args, None), target()).parts[-1].kernels
+    assert len(found) == 2
+    for got, want in zip(pliant.compile(model, args)(*args), model(*args), strict=True):
+        torch.testing.assert_close(got, want)

@@ -68,3 +68,41 @@ def test_what_is_proved_is_not_contradicted(
     low, high = facts.bounds(x)
     assert low is None or not contradicted(facts._store, x - low)
     assert high is None or not contradicted(facts._store, high - x)
+
+
+def test_values_are_within_what_facts_bound() -> None:
+    """A size that others bound by a fact (a quotient that was given a name), and loops over it:
+    whether rows are left over is not asked of a search."""
+    facts = Facts()
+    rows, tiles, tile = map(var, ("rows", "tiles", "tile"))
+    facts.declare("rows")
+    facts.define("tiles", (rows + 1) // 2)
+    facts.declare_index("tile", tiles)
+    facts.declare_index("row", 2)
+    store = facts._store
+    assert contradicted(store, rows - 2 * tile - 2)  # of an odd number the last is half a tile
+    assert contradicted(store, 2 * tile + 1 - rows)
+    assert contradicted(store, tile - 1) and contradicted(store, tiles - 2 - tile)
+    assert not contradicted(store, rows - 2 * tile - 1)
+    assert not contradicted(store, tiles - 1 - tile)
+
+
+def test_values_chosen_one_after_the_other() -> None:
+    """As variables are declared and asked about, in a set of facts and in its copies."""
+    facts = Facts()
+    facts.declare("rows", min=1)
+    assert contradicted(facts._store, 1 - var("rows"))
+    facts.declare_index("k", var("rows"))
+    facts.define("half", var("k") // 2)
+    copy = facts.copy()
+    copy.declare_index("z", var("half"))
+    for store in (copy._store, facts._store):
+        assert contradicted(store, var("k") - 4) and contradicted(store, var("half") - 2)
+        assert not contradicted(store, var("rows") - 1 - var("k"))
+        assert not contradicted(store, var("k") - 2 * var("half"))
+    assert contradicted(facts._store, var("k") - 1)
+    assert not contradicted(copy._store, var("k") - 2)  # the loop goes round
+    assert contradicted(copy._store, var("half") - 2 - var("z"))
+    assert not contradicted(copy._store, var("half") - 1 - var("z"))
+    facts.assume_le(8, var("k"))
+    assert not contradicted(facts._store, var("half") - 4)

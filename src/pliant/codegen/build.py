@@ -15,6 +15,7 @@ from pliant.base.load import signals_held
 from pliant.base.settings import settings
 from pliant.codegen.epilogue import Epilogue, with_epilogues
 from pliant.codegen.epilogue_kernel import EpilogueKernel
+from pliant.codegen.llvm.compile import LEVEL
 from pliant.codegen.llvm.emitter import Options, emit_host, emit_kernel
 from pliant.codegen.llvm.multiply_add import is_multiply_add
 from pliant.codegen.llvm.pairs import has_pairs
@@ -41,6 +42,7 @@ from pliant.schedule.recipes.multiply_add import multiply_adds
 from pliant.schedule.recipes.square import squares
 
 HOST_LEVEL: Final = 1  # of LLVM's optimisation: host functions are long and run once a call
+ONCE_LEVEL: Final = 0  # code that runs once, when a model is compiled, is sooner made than run
 
 
 def matmul_intrinsic(t: Target, numerics: str = "fast") -> MatmulIntrinsic:
@@ -113,13 +115,14 @@ def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
 
 def kernel_source(f: Function, t: Target) -> Source:
     """A kernel as far as it is made in Python."""
-    numerics = dict(f.notes).get("numerics", "fast")
+    notes = dict(f.notes)
+    numerics = notes.get("numerics", "fast")
     kernels = {mk.symbol: mk for mk in micro_kernels(t, numerics) if isinstance(mk, MicroKernel)}
     plain, epilogues = with_epilogues(conditions_first(lower_blocks(f)), kernels)
     references = {e.symbol: e.reference for e in epilogues}
     calls = (references.get(c, c) for c in micro_kernels_called(plain))
     code = emit_kernel(hoist(rows_ahead(plain)), Options.of(f, t.features))
-    return Source(*code, tuple(calls))
+    return Source(*code, tuple(calls), ONCE_LEVEL if notes.get("once") else LEVEL)
 
 
 def spec_source(symbol: str, spec: Spec, t: Target) -> Source:
@@ -169,7 +172,8 @@ def called_kernels(
 
 def host_source(f: Function) -> Source:
     """A host function as far as it is made in Python."""
-    return Source(*host_text(f), level=HOST_LEVEL)
+    level = ONCE_LEVEL if dict(f.notes).get("once") else HOST_LEVEL
+    return Source(*host_text(f), level=level)
 
 
 @cache

@@ -5,8 +5,9 @@ of symbols (its opposite where that is the size; neither where the sign is not k
 takes parameters not to be negative), every constant extent from 16 up, and what
 `constant_sizes.small_sides` adds. Where such a constant is the extent of rows in memory that fill
 whole vectors, the parameter is how many vectors: nothing is left over in any call, so there is no
-code for that. Tensors are renamed by role (`x0` … inputs, `t0` … members). Two layers of equal
-structure are then the same program, compiled once.
+code for that. Tensors are renamed by role (`x0` … inputs, `t0` … members), and what is computed
+comes before what is given in sums and products of the two. Two layers of equal structure are then
+the same program, compiled once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import prod
 from typing import Any
 
 from pliant.base.dtypes import bf16
-from pliant.ir.expr import Axis, Cast, Expr, Index, Load, Reduce, index_names
+from pliant.ir.expr import Axis, Binary, Cast, Const, Expr, Index, Load, Reduce, index_names
 from pliant.ir.few_channels import filters_of
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
@@ -54,7 +55,8 @@ class Spec:
     packed contractions among the members. What `numerics` allows is for the kernel to keep: with
     "strict" a sum is in order of the indices. `known` is that of a kernel of rows. `flushes`: what
     becomes bf16 here is for products, which take subnormal numbers for 0, so it may lose them
-    before. `read`, of maps: kernels after it read all that it stores.
+    before. `read`, of maps: kernels after it read all that it stores. `once`, of maps: they run
+    when a model is compiled, and not again.
     """
 
     kind: str
@@ -71,6 +73,7 @@ class Spec:
     known: Rows = NOTHING
     flushes: bool = False
     read: bool = False
+    once: bool = False
 
     def plan(self, name: str) -> Plan | None:
         """How a member is run that is a packed contraction."""
@@ -119,10 +122,12 @@ def outline(
     numerics: str = "fast",
     flushes: bool = False,
     lanes: int = 1,
+    once: bool = False,
 ) -> Launch:
     """The canonical kernel of a group, and its arguments, as the facts about the model's sizes
     allow; with `flushes` as in `Spec`, where it makes bf16 at all. What is of `results` no kernel
-    reads. Rows of a multiple of `lanes` elements are known to be that.
+    reads. Rows of a multiple of `lanes` elements are known to be that. What is launched `once` is
+    launched when the model is compiled.
 
     With `constant_extents`, constants stay constants however large: a kernel for each size, to
     measure what sizes known only at run time cost. So do those of a convolution of few channels,
@@ -196,6 +201,7 @@ def outline(
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
         known, flushes and _makes_bf16(group),
         group.kind == "map" and set(group.outputs).isdisjoint(results),
+        group.kind == "map" and once,
     )  # fmt: skip
     given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
     launch = Launch(
@@ -210,6 +216,7 @@ def outline(
         alike = outline(
             group.uncached, facts, orders, gaps, plans, results=results,
             constant_extents=constant_extents, numerics=numerics, flushes=flushes, lanes=lanes,
+            once=once,
         )  # fmt: skip
     return replace(launch, variants=tuple(_of_rows(launch, alike, more)))
 
@@ -443,9 +450,16 @@ def _rename_expr(x: Expr, renamed: dict[str, Input], sizes: _Sizes) -> Any:
             return Index(sizes.rename(node.int_))
         if isinstance(node, Axis):
             return Axis(node.var, sizes.rename(node.extent))
+        if isinstance(node, Binary) and node.op in ("add", "mul") and _is_given(node.a):
+            return node if _is_given(node.b) else node.replace(a=node.b, b=node.a)
         return node
 
     return transform(x, visit, memo)
+
+
+def _is_given(x: Expr) -> bool:
+    """Whether it is an element of an input, or a constant: what is computed comes before it."""
+    return isinstance(x, Const) or (isinstance(x, Load) and x.source.name.startswith("x"))
 
 
 def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> Tensor:

@@ -182,7 +182,10 @@ def lower_function(
     if early:
         once = function.replace(name=prepare_name(function), params=(), dims=(), equalities=())
         every = [v.name for v, _ in function.weights]
-        prepare = _lower_part(once, s, kernels[0], launch, room, {}, prepared, every)
+        launch_once = partial(launch, once=True)
+        prepare = _lower_part(once, s, kernels[0], launch_once, room, {}, prepared, every)
+        notes = (*prepare.host.notes, ("once", True))
+        prepare = replace(prepare, host=prepare.host.replace(notes=notes))
     used = _used_weights(kernels[-1], s, prepared)
     main = _lower_part(function, s, kernels[-1], launch, room, parts, s.results, used)
     return Split(prepare, main, prepared)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pliant.sym.expr import Int
-from pliant.sym.store import FactStore, Rule
+from pliant.sym.store import FactStore, Interval, Rule
 
-STEPS: Final = ((0, 0), (3, 1), (1000, 37))
-"""How far above its least value a variable is, in its multiples, and each further than the last."""
+STEPS: Final = ((0, 0, True), (1, 0, False), (3, 1, False), (1000, 37, False), (1000, 37, True))
+"""How far above its least value a variable is, in its multiples; each further than the last; and
+whether loops, variables that a size bounds, are at their first iteration or at their last one."""
 
 
 def contradicted(store: FactStore, x: Int) -> bool:
@@ -28,72 +29,93 @@ def contradicted(store: FactStore, x: Int) -> bool:
 
 
 def _known_examples(store: FactStore) -> tuple[_Values, ...]:
+    """Kept, and from an origin to its copies; what variables came since have values chosen now."""
     if store.examples is None:
         origin = store.origin()
         if origin is None:
-            begun = [_Values(first, step) for first, step in STEPS]
-            found = [_all_values(store, v) for v in begun]
+            store.examples = tuple(_Values(*steps) for steps in STEPS)
+            store.unsettled = {*store.dims, *store.values}
         else:
-            found = [_own_values(store, v) for v in _known_examples(origin)]
-        store.examples = tuple(v for v in found if v is not None)
+            store.examples = _known_examples(origin)
+            store.unsettled = set(store.own)
+    if store.unsettled:
+        found = [_settled(store, values) for values in store.examples]
+        store.examples = tuple(values for values in found if values is not None)
+        store.unsettled = set()
     return store.examples
 
 
 class _Values(dict[str, int]):
-    """Values by name, `first` and further multiples above the least, `step` more for each; a
-    variable that no fact declares may have any."""
+    """Values by name, `first` and further multiples above the least, `step` more for each; where a
+    size bounds it the least of all, if `at_first`, or the greatest. A variable that no fact
+    declares may have any."""
 
-    def __init__(self, first: int, step: int) -> None:
+    def __init__(self, first: int, step: int, at_first: bool) -> None:
         super().__init__()
-        self.first, self.step = first, step
+        self.first, self.step, self.at_first = first, step, at_first
 
     def __missing__(self, name: str) -> int:
         return self.first + 1
 
+    def copy(self) -> _Values:
+        new = _Values(self.first, self.step, self.at_first)
+        new.update(self)
+        return new
 
-def _all_values(store: FactStore, values: _Values) -> _Values | None:
-    """With values of all variables; None where they do not agree with the facts."""
+
+def _settled(store: FactStore, known: _Values) -> _Values | None:
+    """With values of those variables that have none yet; None where these do not agree with what is
+    known of them."""
+    values, new = known.copy(), store.unsettled
     with contextlib.suppress(ZeroDivisionError):
-        for at, name in enumerate(store.dims):
-            if name not in store.values:
-                values[name] = _value(store, values, name, at)
-        for name, solved in store.values.items():
-            values[name] = solved.eval(values)
-        facts = (store.nonneg, store.multiples)
-        if _agrees(store, values, store.dims, *facts) and _obeys(store.rules, values):
-            return values
-    return None
-
-
-def _own_values(store: FactStore, known: _Values) -> _Values | None:
-    """With values of those variables of which the store's origin does not know; None where these
-    do not agree with what is known of them."""
-    values = _Values(known.first, known.step)
-    values.update(known)
-    with contextlib.suppress(ZeroDivisionError):
-        names = [name for name in store.dims if name in store.own]
-        for at, name in enumerate(store.dims):
-            if name in store.own and name not in store.values:
-                values[name] = _value(store, values, name, at)
-        for name in store.own & store.values.keys():
+        names = [name for name in store.dims if name in new]
+        nonneg = [x for x in store.nonneg if not x.names.isdisjoint(new)]
+        multiples = [(x, k) for x, k in store.multiples if not new.isdisjoint(x.names | k.names)]
+        rules = [r for r in store.rules if not new.isdisjoint(r.lead.names | r.rest.names)]
+        _choose(store, values, [name for name in names if name not in store.values], nonneg)
+        for name in new & store.values.keys():
             values[name] = store.values[name].eval(values)
-        nonneg = [x for x in store.nonneg if not x.names.isdisjoint(store.own)]
-        multiples = [(x, k) for x, k in store.multiples if not x.names.isdisjoint(store.own)]
-        if _agrees(store, values, names, nonneg, multiples):
+        if _agrees(store, values, names, nonneg, multiples) and _obeys(rules, values):
             return values
     return None
 
 
-def _value(store: FactStore, values: _Values, name: str, at: int) -> int:
-    """That of the variable declared as number `at`, given those before it."""
+def _choose(store: FactStore, values: _Values, names: Iterable[str], nonneg: Iterable[Int]) -> None:
+    """Give each of the variables a value, in the order of declaration: one that is within its range
+    and, where a fact of it and of variables before it says how large it is at least or at most,
+    within that."""
+    order = store.order
+    facts: dict[str, list[Int]] = {}
+    for x in nonneg:
+        facts.setdefault(max(x.names, key=lambda name: order.get(name, -1)), []).append(x)
+    for name in names:
+        low, high = _range(store, values, name, facts.get(name, ()))
+        multiple = store.dims[name].multiple
+        at_least = low if low is not None else 0 if high is None else min(0, high)
+        value = -(-at_least // multiple) * multiple
+        most = None if high is None else high // multiple * multiple
+        if name not in store.uppers:
+            value += (values.first + order[name] * values.step) * multiple
+        elif most is not None and not values.at_first:
+            value = most
+        values[name] = value if most is None else min(value, most)
+
+
+def _range(store: FactStore, values: _Values, name: str, facts: Iterable[Int]) -> Interval:
+    """(least, greatest) value of a variable, given those before it; None where it has none."""
     dim = store.dims[name]
-    most = dim.max
+    least = [] if dim.min is None else [dim.min]
+    most = [] if dim.max is None else [dim.max]
     if name in store.uppers:
-        upper = store.uppers[name].eval(values)
-        most = upper if most is None else min(most, upper)
-    least = dim.min if dim.min is not None else 0 if most is None else min(0, most)
-    value = least + (values.first + at * values.step) * dim.multiple
-    return value if most is None else min(value, most) // dim.multiple * dim.multiple
+        most.append(store.uppers[name].eval(values))
+    for fact in facts:
+        if (line := fact.linear(name)) is not None:
+            slope, rest = (x.eval(values) for x in line)
+            if slope > 0:
+                least.append(-(rest // slope))
+            elif slope < 0:
+                most.append(rest // -slope)
+    return max(least, default=None), min(most, default=None)
 
 
 def _agrees(

@@ -66,7 +66,9 @@ class FactStore:
     signs: dict[Int, bool] = field(default_factory=dict)
     simplified: dict[Int, Int] = field(default_factory=dict)
     examples: tuple[Any, ...] | None = None
-    """Values of all variables that agree with the facts; None until somebody asks."""
+    """Values of variables that agree with the facts; None until somebody asks."""
+    unsettled: set[str] = field(default_factory=set)
+    """Variables that have no values in the examples yet."""
     visiting: set[str] = field(default_factory=set)
     """Variables whose range is being computed: guards against bounds that refer to each other."""
 
@@ -103,7 +105,7 @@ class FactStore:
         for memory in (self.intervals, self.lowers, self.signs, self.simplified):
             for x in [x for x in memory if name in x.names]:
                 del memory[x]
-        self.examples = None
+        self.unsettled.add(name)
 
     def origin(self) -> FactStore | None:
         """What this is a copy of, with all facts that this has, but those about its `own`."""
@@ -146,6 +148,7 @@ class FactStore:
             dict(self.signs),
             dict(self.simplified),
             self.examples,
+            set(self.unsettled),
             base=base,
             base_version=base.version,
         )

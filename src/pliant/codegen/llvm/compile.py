@@ -35,8 +35,8 @@ class CodegenError(InternalError):
 def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     """Parse, verify, optimise and emit. Raises CodegenError when LLVM rejects the text.
 
-    `level` is that of LLVM's optimisation; below LEVEL very long texts get its quick code
-    generator.
+    `level` is that of LLVM's optimisation; at 0, and below LEVEL where the text is very long, it
+    is its quick code generator that makes code.
     """
     try:
         module = llvm.parse_assembly(text)
@@ -44,10 +44,15 @@ def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     except RuntimeError as error:
         raise CodegenError(f"generated LLVM IR is malformed: {error}") from error
     module.triple = t.triple
-    tm = machine(t, 0 if level < LEVEL and len(text) > LONG else 3)
+    tm = _machine_for(text, t, level)
     module.data_layout = str(tm.target_data)
     optimise(module, tm, level)
     return tm.emit_object(_single_lanes_apart(module))  # type: ignore[no-any-return]
+
+
+def _machine_for(text: str, t: Target, level: int) -> llvm.TargetMachine:
+    quick = level == 0 or (level < LEVEL and len(text) > LONG)
+    return machine(t, 0 if quick else 3)
 
 
 def _single_lanes_apart(module: llvm.ModuleRef) -> llvm.ModuleRef:
@@ -106,9 +111,9 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL)
 
 @signals_held()
 def assembly(text: str, t: Target, *, level: int = LEVEL) -> str:
-    """The machine code of IR text, to read."""
+    """The machine code of IR text, to read; as `compile_text` makes it."""
     module = llvm.parse_assembly(text)
     module.verify()
-    tm = machine(t)
+    tm = _machine_for(text, t, level)
     optimise(module, tm, level)
     return tm.emit_assembly(_single_lanes_apart(module))  # type: ignore[no-any-return]

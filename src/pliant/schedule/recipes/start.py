@@ -45,6 +45,8 @@ def start(
         notes = (*notes, ("numerics", spec.numerics))
     if spec.flushes:
         notes = (*notes, ("flushes", True))
+    if spec.once:
+        notes = (*notes, ("once", True))
     return program(f.replace(notes=notes), _facts(f), intrinsics=intrinsics)
 
 
