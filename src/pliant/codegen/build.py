@@ -33,7 +33,6 @@ from pliant.loop.stmt import LINE, PAGE, Function, Invoke, statements
 from pliant.loop.verify import verify_function
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import Factors
-from pliant.runtime.manifest import Site
 from pliant.schedule.intrinsic import Intrinsic
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.choose import schedule
@@ -108,21 +107,15 @@ def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:
     return kernel_schedule(spec, t).function.replace(name=symbol)
 
 
-def host_text(f: Function) -> tuple[str, tuple[Site, ...]]:
-    """A host function as LLVM IR, and its checks."""
-    return emit_host(lower_blocks(f), Options())
-
-
 def kernel_source(f: Function, t: Target) -> Source:
     """A kernel as far as it is made in Python."""
-    notes = dict(f.notes)
-    numerics = notes.get("numerics", "fast")
+    numerics = dict(f.notes).get("numerics", "fast")
     kernels = {mk.symbol: mk for mk in micro_kernels(t, numerics) if isinstance(mk, MicroKernel)}
     plain, epilogues = with_epilogues(conditions_first(lower_blocks(f)), kernels)
     references = {e.symbol: e.reference for e in epilogues}
     calls = (references.get(c, c) for c in micro_kernels_called(plain))
     code = emit_kernel(hoist(rows_ahead(plain)), Options.of(f, t.features))
-    return Source(*code, tuple(calls), ONCE_LEVEL if notes.get("once") else LEVEL)
+    return Source(*code, tuple(calls), _level(f, LEVEL))
 
 
 def spec_source(symbol: str, spec: Spec, t: Target) -> Source:
@@ -172,8 +165,12 @@ def called_kernels(
 
 def host_source(f: Function) -> Source:
     """A host function as far as it is made in Python."""
-    level = ONCE_LEVEL if dict(f.notes).get("once") else HOST_LEVEL
-    return Source(*host_text(f), level=level)
+    return Source(*emit_host(lower_blocks(f), Options()), level=_level(f, HOST_LEVEL))
+
+
+def _level(f: Function, usual: int) -> int:
+    """Of LLVM's optimisation of a function."""
+    return ONCE_LEVEL if dict(f.notes).get("once") else usual
 
 
 @cache

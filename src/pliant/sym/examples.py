@@ -8,7 +8,7 @@ search, and changes no answer, since what is proved holds for all of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pliant.sym.expr import Int
@@ -39,8 +39,7 @@ def _known_examples(store: FactStore) -> tuple[_Values, ...]:
             store.examples = _known_examples(origin)
             store.unsettled = set(store.own)
     if store.unsettled:
-        found = [_settled(store, values) for values in store.examples]
-        store.examples = tuple(values for values in found if values is not None)
+        store.examples = tuple(_settled(store, store.examples))
         store.unsettled = set()
     return store.examples
 
@@ -63,42 +62,42 @@ class _Values(dict[str, int]):
         return new
 
 
-def _settled(store: FactStore, known: _Values) -> _Values | None:
-    """With values of those variables that have none yet; None where these do not agree with what is
-    known of them."""
-    values, new = known.copy(), store.unsettled
-    with contextlib.suppress(ZeroDivisionError):
-        names = [name for name in store.dims if name in new]
-        nonneg = [x for x in store.nonneg if not x.names.isdisjoint(new)]
-        multiples = [(x, k) for x, k in store.multiples if not new.isdisjoint(x.names | k.names)]
-        rules = [r for r in store.rules if not new.isdisjoint(r.lead.names | r.rest.names)]
-        _choose(store, values, [name for name in names if name not in store.values], nonneg)
-        for name in new & store.values.keys():
-            values[name] = store.values[name].eval(values)
-        if _agrees(store, values, names, nonneg, multiples) and _obeys(rules, values):
-            return values
-    return None
-
-
-def _choose(store: FactStore, values: _Values, names: Iterable[str], nonneg: Iterable[Int]) -> None:
-    """Give each of the variables a value, in the order of declaration: one that is within its range
-    and, where a fact of it and of variables before it says how large it is at least or at most,
-    within that."""
-    order = store.order
-    facts: dict[str, list[Int]] = {}
+def _settled(store: FactStore, examples: Iterable[_Values]) -> Iterator[_Values]:
+    """Those that agree with what is known of the variables that have no values yet, with values of
+    these."""
+    new, order = store.unsettled, store.order
+    names = [name for name in store.dims if name in new]
+    nonneg = [x for x in store.nonneg if not x.names.isdisjoint(new)]
+    multiples = [(x, k) for x, k in store.multiples if not new.isdisjoint(x.names | k.names)]
+    rules = [r for r in store.rules if not new.isdisjoint(r.lead.names | r.rest.names)]
+    bounding: dict[str, list[Int]] = {}  # by the variable that was declared last
     for x in nonneg:
-        facts.setdefault(max(x.names, key=lambda name: order.get(name, -1)), []).append(x)
-    for name in names:
-        low, high = _range(store, values, name, facts.get(name, ()))
-        multiple = store.dims[name].multiple
-        at_least = low if low is not None else 0 if high is None else min(0, high)
-        value = -(-at_least // multiple) * multiple
-        most = None if high is None else high // multiple * multiple
-        if name not in store.uppers:
-            value += (values.first + order[name] * values.step) * multiple
-        elif most is not None and not values.at_first:
-            value = most
-        values[name] = value if most is None else min(value, most)
+        bounding.setdefault(max(x.names, key=lambda name: order.get(name, -1)), []).append(x)
+    for known in examples:
+        values = known.copy()
+        with contextlib.suppress(ZeroDivisionError):
+            for name in names:
+                if name not in store.values:
+                    facts = bounding.get(name, ())
+                    values[name] = _value(store, values, name, order[name], facts)
+            for name in new & store.values.keys():
+                values[name] = store.values[name].eval(values)
+            if _agrees(store, values, names, nonneg, multiples) and _obeys(rules, values):
+                yield values
+
+
+def _value(store: FactStore, values: _Values, name: str, at: int, facts: Iterable[Int]) -> int:
+    """That of the variable declared as number `at`, given those before it: within its range and,
+    where `facts` of them all say how large it is at least or at most, within that."""
+    low, high = _range(store, values, name, facts)
+    multiple = store.dims[name].multiple
+    at_least = low if low is not None else 0 if high is None else min(0, high)
+    least = -(-at_least // multiple) * multiple
+    most = None if high is None else high // multiple * multiple
+    if name in store.uppers and most is not None:
+        return min(least, most) if values.at_first else most
+    value = least + (values.first + at * values.step) * multiple
+    return value if most is None else min(value, most)
 
 
 def _range(store: FactStore, values: _Values, name: str, facts: Iterable[Int]) -> Interval:

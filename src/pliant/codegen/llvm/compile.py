@@ -38,21 +38,23 @@ def compile_text(text: str, t: Target, *, level: int = LEVEL) -> bytes:
     `level` is that of LLVM's optimisation; at 0, and below LEVEL where the text is very long, it
     is its quick code generator that makes code.
     """
+    module, tm = _optimised(text, t, level)
+    return tm.emit_object(module)  # type: ignore[no-any-return]
+
+
+def _optimised(text: str, t: Target, level: int) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """What machine code is made of, and what makes it."""
     try:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
         raise CodegenError(f"generated LLVM IR is malformed: {error}") from error
     module.triple = t.triple
-    tm = _machine_for(text, t, level)
+    quick = level == 0 or (level < LEVEL and len(text) > LONG)
+    tm = machine(t, 0 if quick else 3)
     module.data_layout = str(tm.target_data)
     optimise(module, tm, level)
-    return tm.emit_object(_single_lanes_apart(module))  # type: ignore[no-any-return]
-
-
-def _machine_for(text: str, t: Target, level: int) -> llvm.TargetMachine:
-    quick = level == 0 or (level < LEVEL and len(text) > LONG)
-    return machine(t, 0 if quick else 3)
+    return _single_lanes_apart(module), tm
 
 
 def _single_lanes_apart(module: llvm.ModuleRef) -> llvm.ModuleRef:
@@ -111,9 +113,6 @@ def optimise(module: llvm.ModuleRef, tm: llvm.TargetMachine, level: int = LEVEL)
 
 @signals_held()
 def assembly(text: str, t: Target, *, level: int = LEVEL) -> str:
-    """The machine code of IR text, to read; as `compile_text` makes it."""
-    module = llvm.parse_assembly(text)
-    module.verify()
-    tm = _machine_for(text, t, level)
-    optimise(module, tm, level)
-    return tm.emit_assembly(_single_lanes_apart(module))  # type: ignore[no-any-return]
+    """The machine code of IR text, to read: that of `compile_text`. Raises what that does."""
+    module, tm = _optimised(text, t, level)
+    return tm.emit_assembly(module)  # type: ignore[no-any-return]
