@@ -49,7 +49,8 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...], list[str], list[tuple[int, ..
     "reduction": (Columns(), (40, 50), ["columns", "rows"], [(3, 40), (0, 5), (2, 1), (37, 9)]),
     "reduction of few": (Columns(), (8, 50), ["registers"], [(40,), (70,), (1,)]),
     "contraction": (
-        nn.Linear(3, 9), (4, 3), ["most_rows", "block_tiles", "chunk_panels"], [(7,), (1,), (0,)],
+        nn.Linear(3, 9), (4, 3), ["most_rows", "block_tiles", "chunk_panels"],
+        [(7, 0, 0), (1, 0, 0), (0, 0, 0)],  # rows, and no gaps after them
     ),
 }  # fmt: skip
 

@@ -48,14 +48,24 @@ class Pointwise(nn.Module):
 
 def test_small_images() -> None:
     """Products of the places of a small image are run by the kernel of large ones."""
-    model = Pointwise().eval()
-    shapes = (2, 96, 7, 7), (2, 64, 14, 14), (2, 48, 28, 28)
-    images = tuple(torch.randn(s) for s in shapes)
-    found = stages_of(*traced(model, images, None), target()).parts[-1].kernels
+    assert_one_product(Pointwise().eval(), (2, 96, 7, 7), (2, 64, 4, 3), (2, 48, 28, 28))
+
+
+def assert_one_product(model: nn.Module, *shapes: tuple[int, ...]) -> None:
+    """All of the model's products are run by one kernel, and come out right."""
+    args = tuple(torch.randn(s) for s in shapes)
+    found = stages_of(*traced(model, args, None), target()).parts[-1].kernels
     assert sum(spec.kind == "contraction" for spec in found.values()) == 1
-    f = pliant.compile(model, images)
-    for got, want in zip(f(*images), model(*images), strict=True):
+    f = pliant.compile(model, args)
+    for got, want in zip(f(*args), model(*args), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_happen_to_be_equal() -> None:
+    """As many channels in as out, and an image as wide as it has channels, make no other kernel."""
+    together = [nn.Conv2d(*c, 1).requires_grad_(False) for c in ((64, 64), (96, 32), (32, 96))]
+    model = Apply(lambda *images: [c(x).relu() for c, x in zip(together, images, strict=True)])
+    assert_one_product(model, (2, 64, 64, 32), (3, 96, 32, 96), (3, 32, 17, 19))
 
 
 @pytest.mark.sweep(3)

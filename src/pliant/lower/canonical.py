@@ -2,23 +2,23 @@
 
 Sizes become parameters `n0`, `n1`, … in order of first use: every symbol, every quotient or minimum
 of symbols (its opposite where that is the size; neither where the sign is not known, for a kernel
-takes parameters not to be negative), every constant extent from 16 up, and what
-`constant_sizes.small_sides` adds. Where such a constant is the extent of rows in memory that fill
-whole vectors, the parameter is how many vectors: nothing is left over in any call, so there is no
-code for that. Tensors are renamed by role (`x0` … inputs, `t0` … members), and what is computed
-comes before what is given in sums and products of the two. Two layers of equal structure are then
-the same program, compiled once.
+takes parameters not to be negative), every constant extent from 16 up, what
+`constant_sizes.small_sides` adds, and the gaps after rows in memory. Constants that just happen to
+be equal are parameters apart (`lower.sizes_apart`). Where such a constant is the extent of rows in
+memory that fill whole vectors, the parameter is how many vectors: nothing is left over in any call,
+so there is no code for that. Tensors are renamed by role (`x0` … inputs, `t0` … members), and what
+is computed comes before what is given in sums and products of the two. Two layers of equal
+structure are then the same program, compiled once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from pliant.base.dtypes import bf16
-from pliant.ir.expr import Axis, Binary, Cast, Const, Expr, Index, Load, Reduce, index_names
+from pliant.ir.expr import Axis, Binary, Cast, Const, Expr, Index, Load, Reduce
 from pliant.ir.few_channels import filters_of
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
@@ -34,17 +34,16 @@ from pliant.ir.tensor import (
     sources,
 )
 from pliant.lower.constant_sizes import extents_to_keep, small_sides
+from pliant.lower.gaps_alike import in_rows
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
+from pliant.lower.parameters import Sizes, split_extents
 from pliant.lower.row_facts import NOTHING, Rows, rows_of
-from pliant.lower.sliced import Place, Slice, by_slices
-from pliant.sym.atoms import Atom, VarAtom
-from pliant.sym.digits import digit_of
-from pliant.sym.expr import Int, as_int, rebuild_atom, var
+from pliant.lower.sizes_apart import SPACE, Place, places_of_sizes
+from pliant.lower.sliced import Slice, by_slices
+from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
-
-MIN_PARAMETER = 16  # smaller constant extents (windows, steps) stay constants
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Launch:
     sizes: tuple[Int, ...]
     stages: tuple[str, ...]
     variants: tuple[Variant, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[tuple[int, ...], ...] = ()
 
 
 def outline(
@@ -146,56 +145,38 @@ def outline(
     names |= {n: f"x{k}" for k, n in enumerate(externals)}
     own = {m.name: plans[m.name] for m in group.members if m.name in plans}
     packed = {plan.packed for plan in own.values()}
-    alone = any(
-        isinstance(m.tensor, Compute) and (filters_of(m.tensor) or narrow_groups(m.tensor))
-        for m in group.members
-    )
-    patches = group.kind == "patches"
-    constant = constant_extents or alone or patches
-    kept, small = extents_to_keep(group), small_sides(group, own)
-    sizes = _Sizes(facts, constant, kept, small, derived=patches)
-    shapes = {n: x.dims for n, x in externals.items() if n not in packed}
-    shapes |= {m.name: m.tensor.shape for m in group.members}
-    rows = [dims[orders[n][-1] if n in orders else -1] for n, dims in shapes.items() if dims]
-    sizes.note_rows(rows, lanes)
-    for m in group.members:
-        for parts in _split_extents(m.tensor, packed):
-            sizes.note_product(*parts)
-    extents = [x for m in group.members for x in _extents(m.tensor)]
-    extents += [x for n, source in externals.items() if n not in packed for x in source.dims]
-    wholes = {n: x.whole.dims for n, x in slices.items() if n in externals}
-    extents += [x for dims in wholes.values() for x in dims]
-    for x in extents:
-        sizes.note_extent(x)
-    for name in (*externals, *members):
-        if name in gaps and name not in packed:
-            sizes.note_extent(as_int(gaps[name].elements))
     tensors = {m.name: m.tensor for m in group.members}
-    for name, plan in own.items():  # what is packed follows from the extents: no parameters
-        tensors[name] = _unpacked(tensors[name], plan)
-    within = {i for t in tensors.values() for i in _ints(t)}
-    sizes.note_sums(dict.fromkeys([*extents, *group.space]), within)
+    products = {n: _unpacked(tensors[n], plan) for n, plan in own.items()}
+    tensors |= products  # what is packed follows from the extents: no parameters
+    given = {n: x for n, x in externals.items() if n not in packed}
+    stored = {n: x.shape for n, x in given.items() if n not in slices}
+    stored |= {n: tensors[n].shape for n in group.outputs}
+    rows = {n for p, plan in own.items() for n in in_rows(products[p], plan, stored, orders)}
+    wholes = {n: x.whole.dims for n, x in slices.items() if n in externals}
+    sizes = _sizes(group, own, tensors, given, wholes, orders, facts, lanes, constant_extents)
     renamed: dict[str, Input] = {}
     for name, tensor in [*externals.items(), *tensors.items()]:
-        dims = () if name in packed else tuple(sizes.rename(d) for d in tensor.shape)
+        dims = () if name in packed else sizes.shape(name, tensor.shape)
         renamed[name] = Input(names[name], tensor.dtype, dims)
-    canon = {names[n]: _rename_tensor(t, renamed, sizes) for n, t in tensors.items()}
+    canon = {names[n]: _rename_tensor(n, t, renamed, sizes) for n, t in tensors.items()}
     for name, plan in own.items():
-        a_side, panels = _rename_expr(plan.a_side, renamed, sizes), plan.packed
+        a_side, panels = _rename_expr(name, plan.a_side, renamed, sizes), plan.packed
         own[name] = replace(plan, a_side=a_side, packed=names[panels], collide=None)
         renamed[panels], canon[names[name]] = _repacked(
             own[name], renamed[panels], canon[names[name]], plan.columns(externals[panels])
         )
     free = {
-        n: Gap(g.dims, sizes.rename(as_int(g.elements))) for n, g in gaps.items() if n in renamed
+        n: Gap(gap.dims, sizes.free(as_int(gap.elements), lanes))
+        for n in renamed
+        if (gap := gaps.get(n, Gap(1, 0) if n in rows else None))
     }
-    lie = {n: tuple(map(sizes.rename, dims)) for n, dims in wholes.items()}
+    lie = {n: sizes.shape(n, dims) for n, dims in wholes.items()}
     strides = tuple(
         (i.label, strides_in(n, lie.get(n, i.dims), orders, free)) for n, i in renamed.items()
     )
     known, more = rows_of(group, facts) if group.kind == "row" else (NOTHING, ())
     spec = Spec(
-        group.kind, tuple(map(sizes.rename, group.space)), group.order, group.rows,
+        group.kind, sizes.shape(SPACE, group.space), group.order, group.rows,
         tuple(canon.items()),
         tuple(renamed[n] for n in externals), tuple(members[n] for n in group.outputs), strides,
         tuple(sizes.names()), tuple((names[n], plan) for n, plan in own.items()), numerics,
@@ -203,11 +184,11 @@ def outline(
         group.kind == "map" and set(group.outputs).isdisjoint(results),
         group.kind == "map" and once,
     )  # fmt: skip
-    given = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
+    read = [slices.get(n, Slice(x, ())) for n, x in externals.items()]
     launch = Launch(
-        spec, tuple([x.whole.name for x in given]), group.outputs, tuple(sizes.values()),
+        spec, tuple([x.whole.name for x in read]), group.outputs, tuple(sizes.values()),
         tuple(m.name for m in group.members), _gathered(spec, group, plans),
-        tuple([x.place for x in given]),
+        tuple([x.place for x in read]),
     )  # fmt: skip
     if not more or numerics == "batch_invariant":  # kernels round differently
         return launch
@@ -219,6 +200,39 @@ def outline(
             once=once,
         )  # fmt: skip
     return replace(launch, variants=tuple(_of_rows(launch, alike, more)))
+
+
+def _sizes(
+    group: Group, plans: Mapping[str, Plan], tensors: Mapping[str, Tensor],
+    given: Mapping[str, Input], wholes: Mapping[str, tuple[Int, ...]], orders: Mapping[str, Order],
+    facts: Facts, lanes: int, constant_extents: bool,
+) -> Sizes:  # fmt: skip
+    """The parameters of a kernel of these `tensors`, which is `given` values, parts of `wholes`."""
+    alone = any(
+        isinstance(m.tensor, Compute) and (filters_of(m.tensor) or narrow_groups(m.tensor))
+        for m in group.members
+    )
+    patches = group.kind == "patches"
+    packed = {plan.packed for plan in plans.values()}
+    parts = [x for m in group.members for x in split_extents(m.tensor, packed)]
+    numbers = {x.value for a, b in parts for x in (a, b, a * b)}
+    apart = places_of_sizes(group.space, tensors, given, numbers)
+    small = {apart[x] for x in small_sides(tensors, plans) if x in apart}
+    constant, kept = constant_extents or alone or patches, extents_to_keep(group)
+    sizes = Sizes(facts, constant, kept, apart, small, derived=patches)
+    for name, tensor in [*given.items(), *tensors.items()]:
+        if dims := tensor.shape:
+            last = orders[name][-1] if name in orders else len(dims) - 1
+            sizes.note_row((name, last), dims[last], lanes)
+    for a, b in parts:
+        sizes.note_product(a, b)
+    places = [x for n, t in [*tensors.items(), *given.items()] for x in _places(n, t)]
+    places += [((n, d), x) for n, dims in wholes.items() for d, x in enumerate(dims)]
+    for place, x in places:
+        sizes.note_place(place, x)
+    within = {i for t in tensors.values() for i in _ints(t)}
+    sizes.note_sums(dict.fromkeys([*(x for _, x in places), *group.space]), within)
+    return sizes
 
 
 def _of_rows(
@@ -250,7 +264,7 @@ def _makes_bf16(group: Group) -> bool:
     return any(isinstance(n, Cast) and n.dtype is bf16 for b in bodies for n in own_nodes(b))
 
 
-def _unpacked(tensor: Tensor, plan: Plan) -> Tensor:
+def _unpacked(tensor: Tensor, plan: Plan) -> Compute:
     """The contraction as if it summed its first operand."""
     assert isinstance(tensor, Compute) and isinstance(tensor.body, Reduce)
     return tensor.replace(body=tensor.body.replace(body=plan.a_side.cast(plan.sums)))
@@ -270,14 +284,13 @@ def _inputs(tensor: Tensor) -> Iterator[Input]:
     return (s for s in sources(tensor) if isinstance(s, Input))
 
 
-def _extents(tensor: Tensor) -> Iterator[Int]:
-    yield from tensor.shape
-    if isinstance(tensor, Compute):
-        for axis in tensor.reduce_axes:
-            yield axis.extent
-    if isinstance(tensor, Scatter):
-        for axis in tensor.axes:
-            yield axis.extent
+def _places(name: str, tensor: Tensor) -> Iterator[tuple[Place, Int]]:
+    """Where a tensor has extents, and these."""
+    for d, extent in enumerate(tensor.shape):
+        yield (name, d), extent
+    if isinstance(tensor, Compute | Scatter):
+        for axis in tensor.reduce_axes if isinstance(tensor, Compute) else tensor.axes:
+            yield (name, axis.var), axis.extent
 
 
 def _ints(tensor: Tensor) -> Iterator[Int]:
@@ -290,156 +303,7 @@ def _ints(tensor: Tensor) -> Iterator[Int]:
                 yield node.extent
 
 
-def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
-    """Of axes of constant extents that are read in two how many rows there are, and of how many
-    elements: an image of the phases of a transposed convolution, channels in groups. Of those that
-    are summed over, and are read in three and more, how large a part in the middle is, and what
-    that is a part of: groups of heads. Not panels of what is `packed`."""
-    if not isinstance(tensor, Compute):
-        return
-    extents = {a.var: a.extent.value for a in tensor.axes if a.extent.is_const}
-    summed = frozenset(a.var for a in tensor.reduce_axes if a.extent.is_const)
-    for load in own_nodes(tensor.body):
-        if not isinstance(load, Load) or load.source.name in packed:
-            continue
-        for index, rows in zip(load.indices, load.source.shape, strict=True):
-            if not rows.is_const or rows.value < 1:
-                continue
-            for name in index_names(index) & extents.keys():
-                each, left = divmod(extents[name], rows.value)
-                if each > 1 and not left and index is Index(var(name) // each):
-                    yield rows, as_int(each)
-        yield from _middle_digits(load, summed)
-
-
-def _middle_digits(load: Load, names: frozenset[str]) -> list[tuple[Int, Int]]:
-    """(modulus, low), both numbers, of indices of the load that are (name // low) % modulus; the
-    lowest first."""
-    atoms = [i.int_.sole_atom for i in load.indices if isinstance(i, Index)]
-    digits = [d for atom in atoms if atom is not None and (d := digit_of(atom, names))]
-    sources = {var(name) for name in names}
-    found = [
-        (d.modulus, d.low) for d in digits
-        if d.source in sources and d.modulus is not None and d.low != 1
-    ]  # fmt: skip
-    known = [(modulus, low) for modulus, low in found if modulus.is_const and low.is_const]
-    return sorted(known, key=lambda pair: pair[1].value)
-
-
-class _Sizes:
-    """The mapping from the model's sizes to the kernel's parameters."""
-
-    def __init__(
-        self, facts: Facts, constant_extents: bool, kept: frozenset[int], small: frozenset[int], *,
-        derived: bool,
-    ) -> None:  # fmt: skip
-        self._facts = facts
-        self._constant_extents = constant_extents
-        self._derived = derived
-        self._kept = kept
-        self._small = small
-        self._atoms: dict[Atom, Int] = {}
-        self._constants: dict[int, Int] = {}
-        self._steps: dict[int, int] = {}
-        self._memo: dict[Int, Int] = {}
-        self._values: dict[str, Int] = {}
-
-    def names(self) -> list[str]:
-        return list(self._values)
-
-    def values(self) -> list[Int]:
-        return list(self._values.values())
-
-    def _parameter(self, value: Int) -> Int:
-        name = f"n{len(self._values)}"
-        self._values[name] = value
-        return var(name)
-
-    def note_rows(self, extents: Iterable[Int], lanes: int) -> None:
-        """Make constants of these that are multiples of `lanes` such multiples of parameters."""
-        self._steps = {x.value: lanes for x in extents if x.is_const and x.value % lanes == 0}
-
-    def note_extent(self, x: Int) -> None:
-        """Make the constant `x` a parameter wherever it appears from now on."""
-        if self._constant_extents or not x.is_const or x.value in self._kept:
-            return
-        wanted = x.value >= MIN_PARAMETER or x.value in self._small
-        if wanted and x.value not in self._constants:
-            step = self._steps.get(x.value, 1)
-            self._constants[x.value] = step * self._parameter(as_int(x.value // step))
-
-    def note_product(self, a: Int, b: Int) -> None:
-        """Make the product of these constants, wherever it appears, that of what they are, if it
-        is no constant of the kernel."""
-        if a.value * b.value in self._kept:
-            return
-        self.note_extent(a)
-        self.note_extent(b)
-        known = {a.value, b.value} & self._constants.keys()
-        whole = a.value * b.value
-        if known and whole not in self._constants:
-            self._constants[whole] = prod(
-                (self._constants.get(x.value, x) for x in (a, b)), start=as_int(1)
-            )
-
-    def note_sums(self, extents: Collection[Int], others: Collection[Int]) -> None:
-        """Make extents as n - 4 parameters where n stands nowhere else: the kernel is that of
-        extents which are sizes, and that there are not fewer than none is known of a parameter."""
-        if self._derived:
-            return
-        for x in extents:
-            terms = list(x.terms())
-            if len(terms) != 2 or terms[0][0] != 1 or terms[1][1]:
-                continue
-            if any(name.startswith("_") for name in x.names):
-                continue
-            if all(y is x or x.names.isdisjoint(y.names) for y in (*extents, *others)):
-                self._memo[x] = self._parameter(x)
-
-    def rename(self, x: Int) -> Int:
-        found = self._memo.get(x)
-        if found is None:
-            total = as_int(0)
-            for coefficient, factors in x.terms():
-                term = self._coefficient(coefficient)
-                for atom, power in factors:
-                    term = term * self._atom(atom) ** power
-                total = total + term
-            found = self._memo[x] = total
-        return found
-
-    def _coefficient(self, c: int) -> Int:
-        if abs(c) in self._constants:
-            return self._constants[abs(c)] * (1 if c > 0 else -1)
-        return as_int(c)
-
-    def _atom(self, atom: Atom) -> Int:
-        found = self._atoms.get(atom)
-        if found is not None:
-            return found
-        if isinstance(atom, VarAtom) and atom.name.startswith("_"):
-            return var(atom.name)
-        derived = self._derived and not isinstance(atom, VarAtom)
-        if derived or any(n.startswith("_") for n in atom.names):
-            return rebuild_atom(atom, self.rename)
-        whole = as_int(0) + (
-            var(atom.name) if isinstance(atom, VarAtom) else rebuild_atom(atom, _same)
-        )
-        if isinstance(atom, VarAtom) or self._facts.nonneg(whole):
-            found = self._parameter(whole)
-        elif self._facts.nonneg(-whole):
-            found = -self._parameter(-whole)
-        else:
-            found = rebuild_atom(atom, self.rename)
-        self._atoms[atom] = found
-        return found
-
-
-def _same(x: Int) -> Int:
-    return x
-
-
-def _rename_expr(x: Expr, renamed: dict[str, Input], sizes: _Sizes) -> Any:
+def _rename_expr(name: str, x: Expr, renamed: dict[str, Input], sizes: Sizes) -> Any:
     memo: dict[Node, Any] = {}
     for node in own_nodes(x):
         if isinstance(node, Load):
@@ -449,7 +313,7 @@ def _rename_expr(x: Expr, renamed: dict[str, Input], sizes: _Sizes) -> Any:
         if isinstance(node, Index):
             return Index(sizes.rename(node.int_))
         if isinstance(node, Axis):
-            return Axis(node.var, sizes.rename(node.extent))
+            return Axis(node.var, sizes.at((name, node.var), node.extent))
         if isinstance(node, Binary) and node.op in ("add", "mul") and _is_given(node.a):
             return node if _is_given(node.b) else node.replace(a=node.b, b=node.a)
         return node
@@ -462,23 +326,23 @@ def _is_given(x: Expr) -> bool:
     return isinstance(x, Const) or (isinstance(x, Load) and x.source.name.startswith("x"))
 
 
-def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> Tensor:
+def _rename_tensor(name: str, tensor: Tensor, renamed: dict[str, Input], sizes: Sizes) -> Tensor:
     def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.var, sizes.rename(a.extent)) for a in old)
+        return tuple(Axis(a.var, sizes.at((name, a.var), a.extent)) for a in old)
 
     match tensor:
         case Compute():
-            return Compute("t", axes(tensor.axes), _rename_expr(tensor.body, renamed, sizes))
+            return Compute("t", axes(tensor.axes), _rename_expr(name, tensor.body, renamed, sizes))
         case Scan():
-            body = _rename_expr(tensor.body, renamed, sizes)
+            body = _rename_expr(name, tensor.body, renamed, sizes)
             return tensor.replace(axes=axes(tensor.axes), body=body)
         case Scatter():
             return tensor.replace(
                 base=renamed[tensor.base.name],
                 axes=axes(tensor.axes),
-                where=tuple(_rename_expr(w, renamed, sizes) for w in tensor.where),
-                value=_rename_expr(tensor.value, renamed, sizes),
-                skip=None if tensor.skip is None else _rename_expr(tensor.skip, renamed, sizes),
+                where=tuple(_rename_expr(name, w, renamed, sizes) for w in tensor.where),
+                value=_rename_expr(name, tensor.value, renamed, sizes),
+                skip=tensor.skip and _rename_expr(name, tensor.skip, renamed, sizes),
             )
         case Opaque():
             return tensor.replace(
@@ -487,5 +351,5 @@ def _rename_tensor(tensor: Tensor, renamed: dict[str, Input], sizes: _Sizes) -> 
                 results=tuple((d, tuple(map(sizes.rename, sh))) for d, sh in tensor.results),
             )
         case OpaqueOutput():
-            return tensor.replace(of=_rename_tensor(tensor.of, renamed, sizes))
+            return tensor.replace(of=_rename_tensor(name, tensor.of, renamed, sizes))
     raise AssertionError(tensor)

@@ -19,16 +19,16 @@ from typing import Final
 
 from pliant.ir.bf16 import factors_in_bf16
 from pliant.ir.expr import Expr, Index, Load, Reduce, Select, index_names, loads_of
-from pliant.ir.tensor import Compute, own_nodes
+from pliant.ir.tensor import Compute, Tensor, own_nodes
 from pliant.ir.windows import is_small
 from pliant.lower.access import slid_axes
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
+from pliant.lower.sizes_apart import Place
 from pliant.sym.expr import Int, as_int
 
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
 PASSED: Final = 1025  # and of one that a kernel passes through several times
-SIDE: Final = 5  # of an image, in places, of which all together are
 DIGITS: Final = 3  # dimensions that an axis goes through
 MANY: Final = 16  # rows of a product; of fewer it is worth knowing how many there are
 
@@ -53,20 +53,20 @@ def extents_to_keep(group: Group) -> frozenset[int]:
     return frozenset()
 
 
-def small_sides(group: Group, plans: Mapping[str, Plan]) -> frozenset[int]:
-    """Constants that are no less sizes than larger ones, in the groups of these `plans`."""
-    found, others = set[int](), set[int]()
-    for m in group.members:
-        for root in m.tensor.children():
-            for node in own_nodes(root):
-                if isinstance(node, Index):
-                    others |= {abs(c) for c, _ in node.int_.terms()}
-        plan = plans.get(m.name)
-        if plan is not None and not plan.positions and isinstance(m.tensor, Compute):
-            rows = [a.extent for a in m.tensor.axes if a.var in plan.m]
-            if prod(x.value for x in rows if x.is_const) >= MANY:
-                found |= {x.value for x in rows if x.is_const and x.value >= SIDE}
-    return frozenset(found - others)
+def small_sides(tensors: Mapping[str, Tensor], plans: Mapping[str, Plan]) -> Iterator[Place]:
+    """Where constants are sizes however small: the rows of the products that have `plans`, and
+    what they go along."""
+    for name, plan in plans.items():
+        tensor = tensors[name]
+        assert isinstance(tensor, Compute)
+        rows = {a.var: a.extent for a in tensor.axes if a.var in plan.m}
+        if plan.positions or prod(x.value for x in rows.values() if x.is_const) < MANY:
+            continue
+        yield from ((name, along) for along, x in rows.items() if x.is_const and x.value > 1)
+        for load in loads_of(plan.a_side):
+            for d, index in enumerate(load.indices):
+                if (found := index_names(index)) and found <= rows.keys():
+                    yield load.source.name, d
 
 
 def _windows(group: Group) -> frozenset[int]:
