@@ -113,3 +113,15 @@ def test_operands_in_any_order() -> None:
     assert len(found) == 2
     for got, want in zip(pliant.compile(model, args)(*args), model(*args), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_weights_of_all_sizes_are_packed_by_one_kernel() -> None:
+    """How many panels there are is a size, however few."""
+    layers = [nn.Conv2d(*c, 1).requires_grad_(False) for c in ((24, 64), (40, 96), (56, 256))]
+    model = Apply(lambda *images: [c(x) for c, x in zip(layers, images, strict=True)])
+    images = tuple(torch.randn(2, c, 9, 9) for c in (24, 40, 56))
+    prepare, _ = stages_of(*traced(model, images, None), target()).parts
+    assert len(prepare.kernels) == 1
+    f = pliant.compile(model, images)
+    for got, want in zip(f(*images), model(*images), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

@@ -33,7 +33,7 @@ from pliant.ir.tensor import (
     own_nodes,
     sources,
 )
-from pliant.lower.constant_sizes import extents_to_keep, small_sides
+from pliant.lower.constant_sizes import extents_to_keep, sides_of_weights, small_sides
 from pliant.lower.gaps_alike import in_rows
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
@@ -153,7 +153,9 @@ def outline(
     stored |= {n: tensors[n].shape for n in group.outputs}
     rows = {n for p, plan in own.items() for n in in_rows(products[p], plan, stored, orders)}
     wholes = {n: x.whole.dims for n, x in slices.items() if n in externals}
-    sizes = _sizes(group, own, tensors, given, wholes, orders, facts, lanes, constant_extents)
+    sizes = _sizes(
+        group, own, tensors, given, wholes, orders, facts, lanes, constant_extents, once
+    )  # fmt: skip
     renamed: dict[str, Input] = {}
     for name, tensor in [*externals.items(), *tensors.items()]:
         dims = () if name in packed else sizes.shape(name, tensor.shape)
@@ -205,7 +207,7 @@ def outline(
 def _sizes(
     group: Group, plans: Mapping[str, Plan], tensors: Mapping[str, Tensor],
     given: Mapping[str, Input], wholes: Mapping[str, tuple[Int, ...]], orders: Mapping[str, Order],
-    facts: Facts, lanes: int, constant_extents: bool,
+    facts: Facts, lanes: int, constant_extents: bool, once: bool,
 ) -> Sizes:  # fmt: skip
     """The parameters of a kernel of these `tensors`, which is `given` values, parts of `wholes`."""
     alone = any(
@@ -217,7 +219,9 @@ def _sizes(
     parts = [x for m in group.members for x in split_extents(m.tensor, packed)]
     numbers = {x.value for a, b in parts for x in (a, b, a * b)}
     apart = places_of_sizes(group.space, tensors, given, numbers)
-    small = {apart[x] for x in small_sides(tensors, plans) if x in apart}
+    weights = once and group.kind == "map"
+    sides = sides_of_weights(tensors) if weights else small_sides(tensors, plans)
+    small = {apart[x] for x in sides if x in apart}
     constant, kept = constant_extents or alone or patches, extents_to_keep(group)
     sizes = Sizes(facts, constant, kept, apart, small, derived=patches)
     for name, tensor in [*given.items(), *tensors.items()]:

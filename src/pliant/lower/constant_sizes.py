@@ -69,6 +69,16 @@ def small_sides(tensors: Mapping[str, Tensor], plans: Mapping[str, Plan]) -> Ite
                     yield load.source.name, d
 
 
+def sides_of_weights(tensors: Mapping[str, Tensor]) -> Iterator[Place]:
+    """The same in maps that run once, when a model is compiled: all axes but those of which each
+    place has a formula of its own. How fast they run matters less than how many there are."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Compute):
+            choices = [n.cond for n in own_nodes(tensor.body) if isinstance(n, Select)]
+            chosen = {x for cond in choices for i in _indices(cond) for x in i.names}
+            yield from ((name, a.var) for a in tensor.axes if a.var not in chosen)
+
+
 def _windows(group: Group) -> frozenset[int]:
     """The sides of windows that slide along results; how many channels images have along which
     windows of weights do; and how wide they are, where tiles of a large one had better leave no
