@@ -12,10 +12,10 @@ import hashlib
 import os
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ import llvmlite
 import numpy as np
 
 from pliant.base.collector import no_collection
-from pliant.base.dtypes import from_numpy
+from pliant.base.dtypes import DType, bf16, f32, from_numpy
 from pliant.base.errors import (
     InternalError,
     InvalidModelError,
@@ -45,7 +45,7 @@ from pliant.codegen.build import (
 from pliant.codegen.cache import ObjectCache, compiler_digest
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
-from pliant.codegen.micro_kernels import micro_kernel, multiplies
+from pliant.codegen.micro_kernels import micro_kernel, micro_kernels, multiplies
 from pliant.codegen.source import Built, Source
 from pliant.dump import dump_of_settings, read_stage, write_bundle
 from pliant.frontend.imported import ImportedModel
@@ -290,21 +290,27 @@ def compile_imported(
     watch("import", lambda: [imported.function])
     report("lower", 0, 1)
     back = _Backend(t, numerics, ObjectCache(settings().cache_dir), report, watch)
-    with closing(Beside()) as beside:
-        if len(imported.function.bindings) >= WORTH_PROCESSES_AHEAD:
-            beside.start(_processes())
-        split = lower_function(
-            imported.function, operators, mk.columns, constant_extents=constant_extents,
-            factors=target_factors(t, numerics), lanes=t.lanes(32), numerics=numerics,
-            narrow=narrow, watch=watch,
-        )  # fmt: skip
-        parts = [p for p in (split.prepare, split.main) if p is not None]
-        watch.programs(parts, t, numerics)
-        back.make(parts, beside)
-    weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
-    if split.prepare is not None:
-        report("prepare weights", 0, 1)
-        weights |= _prepare(split.prepare, split.prepared, weights, back)
+    try:
+        with closing(Beside()) as beside:
+            if len(imported.function.bindings) >= WORTH_PROCESSES_AHEAD:
+                beside.start(_processes())
+                back.begin_ahead(bf16 if narrow else f32, beside)
+            split = lower_function(
+                imported.function, operators, mk.columns, constant_extents=constant_extents,
+                factors=target_factors(t, numerics), lanes=t.lanes(32), numerics=numerics,
+                narrow=narrow, watch=watch,
+            )  # fmt: skip
+            parts = [p for p in (split.prepare, split.main) if p is not None]
+            watch.programs(parts, t, numerics)
+            back.begin(parts, beside)
+            weights = {v.name: imported.weights[key] for v, key in imported.function.weights}
+            if split.prepare is not None:
+                back.finish(split.prepare, beside)
+                report("prepare weights", 0, 1)
+                weights |= _prepare(split.prepare, split.prepared, weights, back)
+            back.finish(split.main, beside)
+    finally:
+        back.store()
     if back.cache.due:
         back.cache.trim()
     info = _function_info(imported, split, tuple(back.sites), back)
@@ -334,72 +340,95 @@ class _Backend:
     report: Progress
     watch: Watch
     objects: dict[str, Built] = field(default_factory=dict)
+    begun: dict[str, Future[Built]] = field(default_factory=dict)
+    made: deque[tuple[str, Built]] = field(default_factory=deque)  # that are not in the cache yet
     sites: dict[Site, None] = field(default_factory=dict)
 
-    def make(self, parts: Sequence[Lowered], beside: Beside) -> None:
-        """All that the parts need, of which other processes make some."""
+    def begin_ahead(self, factors: DType, beside: Beside) -> None:
+        """What is called for products of such factors, of which most models are made and for which
+        LLVM takes longest."""
+        if beside.processes:
+            known = micro_kernels(self.t, self.numerics)
+            self._micro_kernels([next(x for x in known if x.a is x.b is factors).symbol], beside)
+
+    def begin(self, parts: Sequence[Lowered], beside: Beside) -> None:
+        """All that the parts need, as far as it is known, of which other processes make some: what
+        the first needs to run comes first."""
         specs = {symbol: spec for p in parts for symbol, spec in p.kernels.items()}
         for symbol in specs:
             self._take(symbol, self._found(symbol))
         missing = [symbol for symbol in specs if symbol not in self.objects]
-        # The longest first: nobody is left with it when the others are done.
-        missing.sort(key=lambda symbol: _nodes(specs[symbol]), reverse=True)
         if len(missing) >= WORTH_PROCESSES:
             beside.start(_processes())
-        begun = dict[str, Future[Built]]()
-        called = {name for built in self.objects.values() for name in built.calls}
-        for done, symbol in enumerate(missing):
-            self.report("kernels", done, len(missing))
-            self.watch.stage = f"kernel {symbol}"
-            if beside.waiting:
-                begun[symbol] = self._begin(symbol, (symbol, specs[symbol]), beside)
-            else:
-                source = spec_source(symbol, specs[symbol], self.t)
-                called |= set(source.calls)
-                begun[symbol] = self._begin(symbol, source, beside)
-        begun |= {p.host.name: beside.make(host_source(p.host), self.t) for p in parts}
-        for _ in range(2):  # those that kernels made elsewhere call become known with them
-            self._micro_kernels(called, begun, beside)
-            beside.help()
-            self._finish(begun)
-            called = {name for built in self.objects.values() for name in built.calls}
-        for name in (*specs, *(p.host.name for p in parts)):
+        done = 0
+        for p in parts:
+            # The longest first: nobody is left with it when the others are done.
+            own = [x for x in p.kernels if x not in self.objects and x not in self.begun]
+            for symbol in sorted(own, key=lambda x: _nodes(specs[x]), reverse=True):
+                self.report("kernels", done, len(missing))
+                self.watch.stage = f"kernel {symbol}"
+                if beside.waiting:
+                    self.begun[symbol] = self._begin(symbol, (symbol, specs[symbol]), beside)
+                else:
+                    source = spec_source(symbol, specs[symbol], self.t)
+                    self.begun[symbol] = self._begin(symbol, source, beside)
+                    self._micro_kernels(source.calls, beside)
+                self.store()
+                done += 1
+            self.begun[p.host.name] = beside.make(host_source(p.host), self.t)
+
+    def finish(self, part: Lowered, beside: Beside) -> None:
+        """Wait for what a part needs. What kernels made elsewhere call becomes known with them."""
+        made = (*part.kernels, part.host.name)
+        self._wait(made, beside)
+        called = {name for symbol in part.kernels for name in self.objects[symbol].calls}
+        self._micro_kernels(called, beside)
+        self._wait(called, beside)
+        for name in made:
             self.sites |= dict.fromkeys(self.objects[name].sites)
 
-    def _micro_kernels(
-        self, called: Iterable[str], begun: dict[str, Future[Built]], beside: Beside
-    ) -> None:
+    def _micro_kernels(self, called: Iterable[str], beside: Beside) -> None:
         """Begin, or take from the cache, those that are called and were not begun before."""
-        missing = sorted(x for x in called if x not in begun and x not in self.objects)
+        missing = sorted(x for x in called if x not in self.begun and x not in self.objects)
         for reference, mk in called_kernels(missing, self.t, self.numerics).items():
             source = Source(mk.text())
             self._take(reference, self._found(source.text))
             if reference not in self.objects:
-                begun[reference] = self._begin(source.text, source, beside)
+                self.begun[reference] = self._begin(source.text, source, beside)
 
-    def _finish(self, begun: dict[str, Future[Built]]) -> None:
-        """Wait for what was begun."""
-        for symbol, code in begun.items():
-            self.watch.stage = f"code of {symbol}"
-            self._take(symbol, code.result())
+    def _wait(self, names: Iterable[str], beside: Beside) -> None:
+        """Have these objects; where there is something to wait for, help."""
+        asked = [name for name in names if name not in self.objects]
+        if not all(self.begun[name].done() for name in asked):
+            beside.help()
+        for name in asked:
+            self.watch.stage = f"code of {name}"
+            self._take(name, self.begun[name].result())
+            self.store()
 
     def _take(self, symbol: str, built: Built | None) -> None:
         if built is not None:
             self.objects[symbol] = built
 
     def _begin(self, key: str, what: Source | tuple[str, Spec], beside: Beside) -> Future[Built]:
-        """Have an object made that the cache lacks; it is there as soon as it is made."""
+        """Have an object made that the cache lacks."""
 
         def keep(code: Future[Built]) -> None:
             if not code.cancelled() and code.exception() is None:
-                built = code.result()
-                checks = [[s.message, s.error] for s in built.sites]
-                notes = {"sites": checks, "calls": built.calls}
-                self.cache.put(self._key(key), built.object, notes)
+                self.made.append((key, code.result()))
 
         code = beside.make(what, self.t)
         code.add_done_callback(keep)
         return code
+
+    def store(self) -> None:
+        """Put what was made so far into the cache. Who attends to a process has no time for it."""
+        with suppress(IndexError):
+            while True:
+                key, built = self.made.popleft()
+                checks = [[s.message, s.error] for s in built.sites]
+                notes = {"sites": checks, "calls": built.calls}
+                self.cache.put(self._key(key), built.object, notes)
 
     def _found(self, what: str) -> Built | None:
         """What the cache has."""

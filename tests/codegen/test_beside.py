@@ -243,3 +243,32 @@ def test_models_are_the_same(monkeypatch: pytest.MonkeyPatch, ahead: str) -> Non
     assert ours._program.objects == alone._program.objects
     x = np.random.default_rng(0).standard_normal((2, 5, 16), np.float32)
     np.testing.assert_array_equal(ours(x), alone(x))
+
+
+def test_one_request_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has the next request, however large, while nobody attends to its answer."""
+    t = target("x86-64")
+    large = GOOD + "".join(GOOD.replace("@f", f"@f{n}") for n in range(200))
+    texts = [large.replace("%x, 7", f"%x, {n}") for n in range(4)]
+    read, go_on = threading.Event(), threading.Event()
+    answer = beside._Process.answer
+
+    def slow(self: Any) -> Built:
+        made = answer(self)
+        read.set()
+        go_on.wait(60)
+        return made
+
+    monkeypatch.setattr(beside._Process, "answer", slow)
+    one = Beside(1)
+    try:
+        made = [one.make(Source(text), t) for text in texts]
+        assert read.wait(60)
+        one.help()  # what is sent is not made here as well
+        assert [x.done() for x in made] == [False, False, True, True]
+        go_on.set()
+        for text, x in zip(texts, made, strict=True):
+            assert x.result().object == compile_text(text, t)
+    finally:
+        go_on.set()
+        one.close()

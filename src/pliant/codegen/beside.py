@@ -7,7 +7,9 @@ helps where they have more to do than it. What LLVM cannot bear ends a process t
 user's then.
 
 A process reads requests from its standard input, answers them in order on its standard output, and
-ends when its input does.
+ends when its input does. One request lies there ahead, and answers find room: while this process is
+busy, its thread that attends to the other waits some milliseconds for the interpreter's lock at
+every step, and the other is not to wait for that.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pickle import PicklingError
-from queue import SimpleQueue
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.errors import InternalError, ResourceError
@@ -33,6 +35,9 @@ from pliant.codegen.source import Built, Source
 
 if TYPE_CHECKING:  # what only some processes need, and takes its time to import
     from pliant.lower.canonical import Spec
+
+AHEAD: Final = 2  # requests that a process has: one that it does, and another to go on with
+ROOM: Final = 1 << 20  # bytes of a pipe
 
 READY: Final = b"pliant, ready\n"
 # The search path comes as arguments: this process may have changed its own.
@@ -99,20 +104,27 @@ class _Process:
     def __init__(self, command: Sequence[str]) -> None:
         # A session of its own: a user's Ctrl-C is for this process, which then ends the others.
         self._run = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command, ROOM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         assert self._run.stdin is not None and self._run.stdout is not None
         self._to, self._from = self._run.stdin, self._run.stdout
+        for pipe in (self._to, self._from):
+            _widen(pipe.fileno())
 
     def begins(self) -> bool:
         """Whether it is what it should be; waits until it is."""
         return self._from.read(len(READY)) == READY
 
-    def make(self, request: bytes) -> Built:
-        """Raises what there it did, and ResourceError or InternalError where it ended."""
-        try:
+    def ask(self, request: bytes) -> None:
+        """Whether it has ended becomes known with the answer."""
+        with contextlib.suppress(OSError):
             self._to.write(request)
             self._to.flush()
+
+    def answer(self) -> Built:
+        """To the first request that was not answered yet. Raises what there it did, and
+        ResourceError or InternalError where it ended."""
+        try:
             answer = pickle.load(self._from)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise self._ended() from error
@@ -145,6 +157,14 @@ class _Process:
         return InternalError(f"LLVM ended its process while it made code of a kernel: {how}")
 
 
+def _widen(pipe: int) -> None:
+    """Make room for a request and an answer, of which most have some 100 KB."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):  # there is less then
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
+
+
 @dataclass(frozen=True)
 class _Task:
     """What is to be made, and the promise of it."""
@@ -154,18 +174,25 @@ class _Task:
     made: Future[Built]
     request: bytes = b""  # both, as they are sent
 
-    def run(self, make: Callable[[Source | tuple[str, Spec], Target], Built]) -> None:
+    def begin(self) -> bool:
+        """Whether it is still wanted."""
+        return self.made.set_running_or_notify_cancel()
+
+    def keep(self, make: Callable[[], Built]) -> None:
         """Keep the promise, with a result or an error."""
-        if not self.made.set_running_or_notify_cancel():
-            return
         try:
-            made = make(self.what, self.target)
+            made = make()
         except BaseException as error:
             self.made.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
             self.made.set_result(made)
+
+    def run(self) -> None:
+        """All of it, here."""
+        if self.begin():
+            self.keep(lambda: _made(self.what, self.target))
 
 
 class Beside:
@@ -177,33 +204,41 @@ class Beside:
 
     def __init__(self, count: int = 0) -> None:
         self._processes: list[_Process] = []
-        self._free = SimpleQueue[_Process | None]()  # None: one that did not begin
+        self._threads: list[Thread] = []  # each attends to a process
         self._ready: list[_Process] = []
-        self._threads: ThreadPoolExecutor | None = None
-        self._tasks = deque[_Task]()
+        self._tasks = deque[_Task]()  # that were not begun
+        self._changed = Condition()  # there are more, or no more will come
+        self._closed = False
         self._asked: list[Future[Built]] = []
         self.start(count)
 
     def start(self, count: int) -> None:
         """So many processes, unless there are some already. It takes as long to import what they
         need as to lower a model: who knows that there will be something to do begins early."""
-        if self._threads is not None or count == 0:
+        if self._processes or count == 0:
             return
         if not sys.executable or getattr(sys, "frozen", False):
             return  # an application with Python inside; it would be another of it
-        self._threads = ThreadPoolExecutor(count, "pliant-beside")
         command = [sys.executable, "-c", PROGRAM, *sys.path]
         with contextlib.suppress(OSError):
             for _ in range(count):
-                self._processes.append(_Process(command))
-                self._threads.submit(self._greet, self._processes[-1])
+                process = _Process(command)
+                self._processes.append(process)
+                thread = Thread(target=self._attend, args=(process,), name="pliant-beside")
+                self._threads.append(thread)
+                thread.start()
+
+    @property
+    def processes(self) -> int:
+        """How many there are, or are being started."""
+        return len(self._processes)
 
     @property
     def waiting(self) -> bool:
         """Whether a process has nothing to do, or will not have soon."""
         self._asked = [x for x in self._asked if not x.done()]
         all_ready = len(self._ready) == len(self._processes)
-        return all_ready and len(self._asked) < 2 * len(self._processes)
+        return all_ready and len(self._asked) < AHEAD * len(self._processes)
 
     def make(self, what: Source | tuple[str, Spec], t: Target) -> Future[Built]:
         """The object of a source; or, for who saw that processes are `waiting`, of a kernel, with
@@ -213,34 +248,49 @@ class Beside:
         if self._processes:
             with contextlib.suppress(RecursionError, TypeError, AttributeError, PicklingError):
                 task = replace(task, request=pickle.dumps((what, t)))
-        if task.request and self._threads is not None:
+        if task.request:
             self._asked.append(task.made)
-            self._tasks.append(task)
-            self._threads.submit(self._next)
+            with self._changed:
+                self._tasks.append(task)
+                self._changed.notify()
         else:
-            task.run(_made)
+            task.run()
         return task.made
 
     def help(self) -> None:
         """Make here what no process has begun, the last first."""
         with contextlib.suppress(IndexError):
             while True:
-                self._tasks.pop().run(_made)
+                self._tasks.pop().run()
 
-    def _greet(self, process: _Process) -> None:
-        ready = process.begins()
-        if ready:
+    def _attend(self, process: _Process) -> None:
+        """Send a process what is to be done, one request ahead of what it does."""
+        begun = process.begins()
+        if begun:
             self._ready.append(process)
-        self._free.put(process if ready else None)
+        asked = deque[_Task]()
+        while True:
+            for task in self._next(AHEAD - len(asked), wait=not asked):
+                if begun and task.begin():
+                    asked.append(task)
+                    process.ask(task.request)
+                elif not begun:
+                    task.run()
+            if asked:
+                asked.popleft().keep(process.answer)
+            elif self._closed:
+                return
 
-    def _next(self) -> None:
-        process = self._free.get()
-        try:
-            with contextlib.suppress(IndexError):  # somebody helped
-                task = self._tasks.popleft()
-                task.run(_made if process is None else lambda *_: process.make(task.request))
-        finally:
-            self._free.put(process)
+    def _next(self, most: int, *, wait: bool) -> list[_Task]:
+        """Up to so many tasks; waits for one, if it should, unless no more will come."""
+        with self._changed:
+            while wait and not self._tasks and not self._closed:
+                self._changed.wait()
+            found = list[_Task]()
+            with contextlib.suppress(IndexError):  # somebody helps
+                while len(found) < most:
+                    found.append(self._tasks.popleft())
+            return found
 
     def close(self) -> None:
         """Nothing is waited for; what was not done yet is not done any more."""
@@ -249,7 +299,10 @@ class Beside:
                 self._tasks.pop().made.cancel()
         for process in self._processes:
             process.kill()
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
         for process in self._processes:
             process.close()
