@@ -362,9 +362,9 @@ class _Backend:
             beside.start(_processes())
         done = 0
         for p in parts:
-            # The longest first: nobody is left with it when the others are done.
+            # What calls others first, then the longest: nobody is left with it when all is done.
             own = [x for x in p.kernels if x not in self.objects and x not in self.begun]
-            for symbol in sorted(own, key=lambda x: _nodes(specs[x]), reverse=True):
+            for symbol in sorted(own, key=lambda x: _work(specs[x]), reverse=True):
                 self.report("kernels", done, len(missing))
                 self.watch.stage = f"kernel {symbol}"
                 if beside.waiting:
@@ -373,7 +373,7 @@ class _Backend:
                     source = spec_source(symbol, specs[symbol], self.t)
                     self.begun[symbol] = self._begin(symbol, source, beside)
                     self._micro_kernels(source.calls, beside)
-                self.store()
+                self._micro_kernels(self.store(), beside)
                 done += 1
             self.begun[p.host.name] = beside.make(host_source(p.host), self.t)
 
@@ -421,14 +421,18 @@ class _Backend:
         code.add_done_callback(keep)
         return code
 
-    def store(self) -> None:
-        """Put what was made so far into the cache. Who attends to a process has no time for it."""
+    def store(self) -> set[str]:
+        """Put what was made so far into the cache; what it calls. Who attends to a process has no
+        time for it."""
+        called = set[str]()
         with suppress(IndexError):
             while True:
                 key, built = self.made.popleft()
                 checks = [[s.message, s.error] for s in built.sites]
                 notes = {"sites": checks, "calls": built.calls}
                 self.cache.put(self._key(key), built.object, notes)
+                called |= set(built.calls)
+        return called
 
     def _found(self, what: str) -> Built | None:
         """What the cache has."""
@@ -452,9 +456,9 @@ def _processes() -> int:
     return min(default_threads() - 1, MOST_PROCESSES)
 
 
-def _nodes(spec: Spec) -> int:
-    """How much there is to make code of, about."""
-    return sum(1 for _, tensor in spec.members for _ in own_nodes(tensor))
+def _work(spec: Spec) -> tuple[bool, int]:
+    """Whether there are micro-kernels to be made for it, and how much code of its own, about."""
+    return bool(spec.plans), sum(1 for _, tensor in spec.members for _ in own_nodes(tensor))
 
 
 def _prepare(
