@@ -346,8 +346,8 @@ class _Backend:
 
     def begin_ahead(self, factors: DType, beside: Beside) -> None:
         """What is called for products of such factors, of which most models are made and for which
-        LLVM takes longest."""
-        if beside.processes:
+        LLVM takes longest. ("strict" has none that are packed.)"""
+        if beside.processes and self.numerics != "strict":
             known = micro_kernels(self.t, self.numerics)
             self._micro_kernels([next(x for x in known if x.a is x.b is factors).symbol], beside)
 
