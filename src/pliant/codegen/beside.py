@@ -271,11 +271,11 @@ class Beside:
         asked = deque[_Task]()
         while True:
             for task in self._next(AHEAD - len(asked), wait=not asked):
-                if begun and task.begin():
+                if not begun:
+                    task.run()
+                elif task.begin():
                     asked.append(task)
                     process.ask(task.request)
-                elif not begun:
-                    task.run()
             if asked:
                 asked.popleft().keep(process.answer)
             elif self._closed:

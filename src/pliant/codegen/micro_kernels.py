@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from pliant.base.dtypes import bf16, i8, u8
@@ -44,6 +45,7 @@ def _fuses(t: Target) -> bool:
     return bool({"fma", "neon"} & set(t.features))
 
 
+@cache
 def micro_kernels(t: Target, numerics: str = "fast") -> tuple[MatrixKernel, ...]:
     """For f32, f64 and bf16, and for every two types of bytes. The first of each takes any number
     of columns, others fit some numbers of them better."""

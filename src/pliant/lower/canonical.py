@@ -13,14 +13,12 @@ structure are then the same program, compiled once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pliant.base.dtypes import bf16
 from pliant.ir.expr import Axis, Binary, Cast, Const, Expr, Index, Load, Reduce
-from pliant.ir.few_channels import filters_of
-from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import (
     Compute,
@@ -33,15 +31,14 @@ from pliant.ir.tensor import (
     own_nodes,
     sources,
 )
-from pliant.lower.constant_sizes import extents_to_keep, sides_of_weights, small_sides
 from pliant.lower.gaps_alike import in_rows
 from pliant.lower.groups import Group
 from pliant.lower.layout import Gap, Order, strides_in
 from pliant.lower.pack import Plan
-from pliant.lower.parameters import Sizes, split_extents
+from pliant.lower.parameters import Sizes, sizes_of
 from pliant.lower.row_facts import NOTHING, Rows, rows_of
-from pliant.lower.sizes_apart import SPACE, Place, places_of_sizes
-from pliant.lower.sliced import Slice, by_slices
+from pliant.lower.sizes_apart import SPACE
+from pliant.lower.sliced import Place, Slice, by_slices
 from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
 
@@ -106,7 +103,7 @@ class Launch:
     sizes: tuple[Int, ...]
     stages: tuple[str, ...]
     variants: tuple[Variant, ...] = ()
-    places: tuple[tuple[int, ...], ...] = ()
+    places: tuple[Place, ...] = ()
 
 
 def outline(
@@ -153,7 +150,7 @@ def outline(
     stored |= {n: tensors[n].shape for n in group.outputs}
     rows = {n for p, plan in own.items() for n in in_rows(products[p], plan, stored, orders)}
     wholes = {n: x.whole.dims for n, x in slices.items() if n in externals}
-    sizes = _sizes(
+    sizes = sizes_of(
         group, own, tensors, given, wholes, orders, facts, lanes, constant_extents, once
     )  # fmt: skip
     renamed: dict[str, Input] = {}
@@ -204,41 +201,6 @@ def outline(
     return replace(launch, variants=tuple(_of_rows(launch, alike, more)))
 
 
-def _sizes(
-    group: Group, plans: Mapping[str, Plan], tensors: Mapping[str, Tensor],
-    given: Mapping[str, Input], wholes: Mapping[str, tuple[Int, ...]], orders: Mapping[str, Order],
-    facts: Facts, lanes: int, constant_extents: bool, once: bool,
-) -> Sizes:  # fmt: skip
-    """The parameters of a kernel of these `tensors`, which is `given` values, parts of `wholes`."""
-    alone = any(
-        isinstance(m.tensor, Compute) and (filters_of(m.tensor) or narrow_groups(m.tensor))
-        for m in group.members
-    )
-    patches = group.kind == "patches"
-    packed = {plan.packed for plan in plans.values()}
-    parts = [x for m in group.members for x in split_extents(m.tensor, packed)]
-    numbers = {x.value for a, b in parts for x in (a, b, a * b)}
-    apart = places_of_sizes(group.space, tensors, given, numbers)
-    weights = once and group.kind == "map"
-    sides = sides_of_weights(tensors) if weights else small_sides(tensors, plans)
-    small = {apart[x] for x in sides if x in apart}
-    constant, kept = constant_extents or alone or patches, extents_to_keep(group)
-    sizes = Sizes(facts, constant, kept, apart, small, derived=patches)
-    for name, tensor in [*given.items(), *tensors.items()]:
-        if dims := tensor.shape:
-            last = orders[name][-1] if name in orders else len(dims) - 1
-            sizes.note_row((name, last), dims[last], lanes)
-    for a, b in parts:
-        sizes.note_product(a, b)
-    places = [x for n, t in [*tensors.items(), *given.items()] for x in _places(n, t)]
-    places += [((n, d), x) for n, dims in wholes.items() for d, x in enumerate(dims)]
-    for place, x in places:
-        sizes.note_place(place, x)
-    within = {i for t in tensors.values() for i in _ints(t)}
-    sizes.note_sums(dict.fromkeys([*(x for _, x in places), *group.space]), within)
-    return sizes
-
-
 def _of_rows(
     launch: Launch, uncached: Launch, known: Iterable[tuple[Int, Rows]]
 ) -> Iterator[Variant]:
@@ -286,25 +248,6 @@ def _repacked(plan: Plan, packed: Input, tensor: Tensor, columns: int) -> tuple[
 
 def _inputs(tensor: Tensor) -> Iterator[Input]:
     return (s for s in sources(tensor) if isinstance(s, Input))
-
-
-def _places(name: str, tensor: Tensor) -> Iterator[tuple[Place, Int]]:
-    """Where a tensor has extents, and these."""
-    for d, extent in enumerate(tensor.shape):
-        yield (name, d), extent
-    if isinstance(tensor, Compute | Scatter):
-        for axis in tensor.reduce_axes if isinstance(tensor, Compute) else tensor.axes:
-            yield (name, axis.var), axis.extent
-
-
-def _ints(tensor: Tensor) -> Iterator[Int]:
-    """All that are written in its body."""
-    for root in tensor.children():
-        for node in own_nodes(root):
-            if isinstance(node, Index):
-                yield node.int_
-            elif isinstance(node, Axis):
-                yield node.extent
 
 
 def _rename_expr(name: str, x: Expr, renamed: dict[str, Input], sizes: Sizes) -> Any:

@@ -7,7 +7,8 @@ run through in steps that are code. What is known of a model's symbols is no les
 these are channels, not lengths.
 
 Small constants stay, too, for windows, strides and the like are such. But the sides of a small
-image whose places are the rows of a product are sizes as those of a large one are.
+image whose places are the rows of a product are sizes as those of a large one are, and so is how
+many panels weights are packed in.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pliant.ir.windows import is_small
 from pliant.lower.access import slid_axes
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
-from pliant.lower.sizes_apart import Place
+from pliant.lower.sizes_apart import Spot
 from pliant.sym.expr import Int, as_int
 
 SHORT: Final = 192  # elements of a row; longer ones have blocks of vectors enough before the mask
@@ -53,7 +54,7 @@ def extents_to_keep(group: Group) -> frozenset[int]:
     return frozenset()
 
 
-def small_sides(tensors: Mapping[str, Tensor], plans: Mapping[str, Plan]) -> Iterator[Place]:
+def small_sides(tensors: Mapping[str, Tensor], plans: Mapping[str, Plan]) -> Iterator[Spot]:
     """Where constants are sizes however small: the rows of the products that have `plans`, and
     what they go along."""
     for name, plan in plans.items():
@@ -62,14 +63,14 @@ def small_sides(tensors: Mapping[str, Tensor], plans: Mapping[str, Plan]) -> Ite
         rows = {a.var: a.extent for a in tensor.axes if a.var in plan.m}
         if plan.positions or prod(x.value for x in rows.values() if x.is_const) < MANY:
             continue
-        yield from ((name, along) for along, x in rows.items() if x.is_const and x.value > 1)
+        yield from ((name, along) for along in rows)
         for load in loads_of(plan.a_side):
             for d, index in enumerate(load.indices):
                 if (found := index_names(index)) and found <= rows.keys():
                     yield load.source.name, d
 
 
-def sides_of_weights(tensors: Mapping[str, Tensor]) -> Iterator[Place]:
+def sides_of_weights(tensors: Mapping[str, Tensor]) -> Iterator[Spot]:
     """The same in maps that run once, when a model is compiled: all axes but those of which each
     place has a formula of its own. How fast they run matters less than how many there are."""
     for name, tensor in tensors.items():

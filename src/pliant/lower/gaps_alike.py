@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pliant.ir.expr import Index, loads_of
 from pliant.ir.mapping import if_there
 from pliant.ir.tensor import Compute
-from pliant.lower.layout import Order
+from pliant.lower.layout import Order, order_in
 from pliant.lower.pack import Plan
 from pliant.sym.expr import Int, var
 
@@ -20,9 +20,7 @@ def in_rows(
     place and are what is summed over, and what is as large as the product, where a row of that is
     its columns."""
     extents = {a.var: a.extent for a in (*product.axes, *product.reduce_axes)}
-    last = {
-        n: orders[n][-1] if n in orders else len(dims) - 1 for n, dims in stored.items() if dims
-    }
+    last = {n: order_in(n, dims, orders)[-1] for n, dims in stored.items() if dims}
     load = next(loads_of(if_there(plan.a_side)))
     name = load.source.name
     if name in last and not plan.gather:

@@ -28,7 +28,7 @@ from pliant.ir.expr import Axis, Index, Load, Reduce
 from pliant.ir.tensor import Compute, OpaqueOutput, Tensor, own_nodes
 from pliant.lower.access import ROW_COMBINERS, Kind, bare_name, classify, is_identity
 from pliant.lower.attention import Attention, find_attention
-from pliant.lower.layout import Order, strides_of
+from pliant.lower.layout import Order, order_in, strides_of
 from pliant.lower.pack import Plan
 from pliant.lower.patches import find_patches
 from pliant.lower.precedence import Precedence
@@ -232,7 +232,7 @@ def _keeps_rows(g: Group, attention: Mapping[str, Attention]) -> bool:
 
 
 def _attention_group(s: Stages, last: Stage, found: Attention, orders: dict[str, Order]) -> Group:
-    order = orders.get(last.name, tuple(range(len(last.tensor.shape))))
+    order = order_in(last.name, last.tensor.shape, orders)
     assert isinstance(last.tensor, Compute)
     axes = [a.var for a in last.tensor.axes]
     dims = tuple(axes.index(v) for v in found.rows)
@@ -243,7 +243,7 @@ def _attention_group(s: Stages, last: Stage, found: Attention, orders: dict[str,
 def _patches_group(
     s: Stages, last: Stage, members: Sequence[str], orders: dict[str, Order]
 ) -> Group:
-    order = orders.get(last.name, tuple(range(len(last.tensor.shape))))
+    order = order_in(last.name, last.tensor.shape, orders)
     return Group("patches", last.tensor.shape, order, [s.stages[n] for n in members])
 
 
@@ -256,7 +256,7 @@ def _kind(tensor: Tensor, in_order: bool) -> Kind:
 
 def _new_group(stage: Stage, kind: Kind, orders: dict[str, Order]) -> Group:
     tensor = stage.tensor
-    order = orders.get(stage.name, tuple(range(len(tensor.shape))))
+    order = order_in(stage.name, tensor.shape, orders)
     if kind in ("copy", "map"):
         return Group("map", tensor.shape, order)
     if kind == "contraction":

@@ -311,11 +311,16 @@ def strides_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> 
     return _steps(shape, order, gap)[0]
 
 
+def order_in(name: str, shape: Sequence[Int], orders: Mapping[str, Order]) -> Order:
+    """The order of a value by what was decided of it; others are row-major."""
+    return orders.get(name, tuple(range(len(shape))))
+
+
 def strides_in(
     name: str, shape: tuple[Int, ...], orders: Mapping[str, Order], gaps: Mapping[str, Gap]
 ) -> tuple[Int, ...]:
     """Strides of a value by what was decided of it; of others they are row-major."""
-    return strides_of(shape, orders.get(name, tuple(range(len(shape)))), gaps.get(name))
+    return strides_of(shape, order_in(name, shape, orders), gaps.get(name))
 
 
 def room_of(shape: tuple[Int, ...], order: Order, gap: Gap | None = None) -> Int:

@@ -6,9 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Final
 
-from pliant.ir.expr import Index, Load, index_names
-from pliant.ir.tensor import Compute, Tensor, own_nodes
-from pliant.lower.sizes_apart import Place
+from pliant.ir.expr import Axis, Index, Load, index_names
+from pliant.ir.few_channels import filters_of
+from pliant.ir.narrow_groups import narrow_groups
+from pliant.ir.tensor import Compute, Input, Scatter, Tensor, own_nodes
+from pliant.lower.constant_sizes import extents_to_keep, sides_of_weights, small_sides
+from pliant.lower.groups import Group
+from pliant.lower.layout import Order, order_in
+from pliant.lower.pack import Plan
+from pliant.lower.sizes_apart import Spot, places_of_sizes
 from pliant.sym.atoms import Atom, VarAtom
 from pliant.sym.digits import digit_of
 from pliant.sym.expr import Int, as_int, rebuild_atom, var
@@ -18,12 +24,47 @@ MIN_PARAMETER: Final = 16  # smaller constant extents (windows, steps) stay cons
 SIDE: Final = 2  # but for these, of so many and more
 
 
+def sizes_of(
+    group: Group, plans: Mapping[str, Plan], tensors: Mapping[str, Tensor],
+    given: Mapping[str, Input], wholes: Mapping[str, tuple[Int, ...]], orders: Mapping[str, Order],
+    facts: Facts, lanes: int, constant_extents: bool, once: bool,
+) -> Sizes:  # fmt: skip
+    """The parameters of a kernel of these `tensors`, which is `given` values, parts of `wholes`."""
+    alone = any(
+        isinstance(m.tensor, Compute) and (filters_of(m.tensor) or narrow_groups(m.tensor))
+        for m in group.members
+    )
+    patches = group.kind == "patches"
+    packed = {plan.packed for plan in plans.values()}
+    parts = [x for m in group.members for x in _split_extents(m.tensor, packed)]
+    numbers = {x.value for a, b in parts for x in (a, b, a * b)}
+    apart = places_of_sizes(group.space, tensors, given, numbers)
+    weights = once and group.kind == "map"
+    sides = sides_of_weights(tensors) if weights else small_sides(tensors, plans)
+    small = {apart[x] for x in sides if x in apart}
+    constant, kept = constant_extents or alone or patches, extents_to_keep(group)
+    sizes = Sizes(facts, constant, kept, apart, small, derived=patches)
+    for name, tensor in [*given.items(), *tensors.items()]:
+        if dims := tensor.shape:
+            *_, last = order_in(name, dims, orders)
+            sizes.note_row((name, last), dims[last], lanes)
+    for a, b in parts:
+        sizes.note_product(a, b)
+    places = [x for n, t in [*tensors.items(), *given.items()] for x in _places(n, t)]
+    places += [((n, d), x) for n, dims in wholes.items() for d, x in enumerate(dims)]
+    for place, x in places:
+        sizes.note_place(place, x)
+    within = {i for t in tensors.values() for i in _ints(t)}
+    sizes.note_sums(dict.fromkeys([*(x for _, x in places), *group.space]), within)
+    return sizes
+
+
 class Sizes:
     """The mapping from the model's sizes to the kernel's parameters."""
 
     def __init__(
         self, facts: Facts, constant_extents: bool, kept: Collection[int],
-        apart: Mapping[Place, Place], small: Collection[Place], *, derived: bool,
+        apart: Mapping[Spot, Spot], small: Collection[Spot], *, derived: bool,
     ) -> None:  # fmt: skip
         self._facts = facts
         self._constant_extents = constant_extents
@@ -33,8 +74,8 @@ class Sizes:
         self._small = small
         self._atoms: dict[Atom, Int] = {}
         self._constants: dict[int, Int] = {}
-        self._at: dict[Place, Int] = {}
-        self._steps: dict[Place | int, int] = {}
+        self._at: dict[Spot, Int] = {}
+        self._steps: dict[Spot | int, int] = {}
         self._memo: dict[Int, Int] = {}
         self._values: dict[str, Int] = {}
 
@@ -49,20 +90,20 @@ class Sizes:
         self._values[name] = value
         return var(name)
 
-    def note_row(self, place: Place, extent: Int, lanes: int) -> None:
+    def note_row(self, place: Spot, extent: Int, lanes: int) -> None:
         """Make this one, if it is constant, such a multiple of a parameter."""
         if extent.is_const and extent.value % lanes == 0:
             self._steps[self._apart.get(place, extent.value)] = lanes
 
-    def note_place(self, place: Place, x: Int) -> None:
+    def note_place(self, place: Spot, x: Int) -> None:
         """Make the constant `x` a parameter: here, where it is known what else is the same size,
         and otherwise wherever it appears from now on."""
         size = self._apart.get(place)
         if size is None:
             self.note_extent(x)
-        elif size not in self._at and self._wanted(
-            x, SIDE if size in self._small else MIN_PARAMETER
-        ):
+            return
+        least = SIDE if size in self._small else MIN_PARAMETER
+        if size not in self._at and self._wanted(x, least):
             self._at[size] = self._in_steps(size, x.value)
 
     def note_extent(self, x: Int) -> None:
@@ -75,7 +116,7 @@ class Sizes:
             return False
         return x.value >= least
 
-    def _in_steps(self, size: Place | int, value: int) -> Int:
+    def _in_steps(self, size: Spot | int, value: int) -> Int:
         """A parameter times what it is known to be a multiple of."""
         step = self._steps.get(size, 1)
         return step * self._parameter(as_int(value // step))
@@ -119,7 +160,7 @@ class Sizes:
         """That of a value."""
         return tuple(self.at((name, d), x) for d, x in enumerate(dims))
 
-    def at(self, place: Place, x: Int) -> Int:
+    def at(self, place: Spot, x: Int) -> Int:
         """What is written there."""
         found = self._at.get(self._apart.get(place, place)) if x.is_const else None
         return self.rename(x) if found is None else found
@@ -163,7 +204,26 @@ class Sizes:
         return found
 
 
-def split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
+def _places(name: str, tensor: Tensor) -> Iterator[tuple[Spot, Int]]:
+    """Where a tensor has extents, and these."""
+    for d, extent in enumerate(tensor.shape):
+        yield (name, d), extent
+    if isinstance(tensor, Compute | Scatter):
+        for axis in tensor.reduce_axes if isinstance(tensor, Compute) else tensor.axes:
+            yield (name, axis.var), axis.extent
+
+
+def _ints(tensor: Tensor) -> Iterator[Int]:
+    """All that are written in its body."""
+    for root in tensor.children():
+        for node in own_nodes(root):
+            if isinstance(node, Index):
+                yield node.int_
+            elif isinstance(node, Axis):
+                yield node.extent
+
+
+def _split_extents(tensor: Tensor, packed: Collection[str]) -> Iterator[tuple[Int, Int]]:
     """Of axes of constant extents that are read in two how many rows there are, and of how many
     elements: an image of the phases of a transposed convolution, channels in groups. Of those that
     are summed over, and are read in three and more, how large a part in the middle is, and what

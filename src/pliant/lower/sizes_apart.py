@@ -17,7 +17,7 @@ from pliant.ir.tensor import Compute, Input, Tensor, own_nodes
 from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int
 
-Place = tuple[str, str | int]  # an axis of a member by its variable, a dimension of a value
+Spot = tuple[str, str | int]  # an axis of a member by its variable, a dimension of a value
 
 SPACE: Final = ""  # the name under which the group's own has places
 
@@ -27,24 +27,24 @@ def places_of_sizes(
     members: Mapping[str, Tensor],
     given: Mapping[str, Input],
     shared: Collection[int],
-) -> dict[Place, Place]:
+) -> dict[Spot, Spot]:
     """Each place of a constant in the members of a group and in what they are given, to one that
     stands for all of the same size. Without those of numbers that are `shared` or written in an
     index; without any where members run over other spaces than the group's."""
     tensors = {n: t for n, t in members.items() if isinstance(t, Compute)}
     if any(t.shape != tuple(space) for t in members.values()) or len(tensors) < len(members):
         return {}
-    extents: dict[Place, Int] = {(SPACE, d): x for d, x in enumerate(space)}
+    extents: dict[Spot, Int] = {(SPACE, d): x for d, x in enumerate(space)}
     for name, tensor in [*given.items(), *tensors.items()]:
         extents |= {(name, d): x for d, x in enumerate(tensor.shape)}
-    same: dict[Place, Place] = {}
+    same: dict[Spot, Spot] = {}
 
-    def find(place: Place) -> Place:
+    def find(place: Spot) -> Spot:
         while place in same:
             place = same[place]
         return place
 
-    def join(a: Place, b: Place) -> None:
+    def join(a: Spot, b: Spot) -> None:
         a, b = find(a), find(b)
         if a != b:
             same[b] = a
