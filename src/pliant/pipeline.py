@@ -43,6 +43,7 @@ from pliant.codegen.build import (
     target_factors,
 )  # fmt: skip
 from pliant.codegen.cache import ObjectCache, compiler_digest
+from pliant.codegen.llvm.pairs import has_pairs
 from pliant.codegen.llvm.target import Target
 from pliant.codegen.llvm.target import target as find_target
 from pliant.codegen.micro_kernels import micro_kernel, micro_kernels, multiplies
@@ -298,7 +299,7 @@ def compile_imported(
             split = lower_function(
                 imported.function, operators, mk.columns, constant_extents=constant_extents,
                 factors=target_factors(t, numerics), lanes=t.lanes(32), numerics=numerics,
-                narrow=narrow, watch=watch,
+                narrow=narrow, pairs=has_pairs(t.features), watch=watch,
             )  # fmt: skip
             parts = [p for p in (split.prepare, split.main) if p is not None]
             watch.programs(parts, t, numerics)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from pliant.base.dtypes import bf16, f32
 from pliant.codegen.build import kernel_source
 from pliant.codegen.llvm.compile import assembly
 from pliant.codegen.llvm.target import target
@@ -13,6 +15,7 @@ from pliant.codegen.llvm.unpacked import LANES, ORDER, PLACES, is_unpacked
 from pliant.loop.lower_blocks import lower_blocks
 from pliant.loop.parser import parse_function
 from pliant.loop.stmt import Alloc, statements
+from tests.schedule.native import native
 
 SUMS = """
 @loop
@@ -57,3 +60,45 @@ def test_one_shuffle_for_all_that_is_added() -> None:
     assert len(re.findall(r"vpunpck[lh]wd", code)) >= 2
     assert len(re.findall(r"vperm\w+", code)) == 2
     assert "vpmovzxwd" not in code
+
+
+RESULTS = """
+@loop
+def sums(x: bf16["n", 32], w: bf16["n", 32], b: f32[32], z: bf16[32], y: TYPE[32], n: i64):
+    t = alloc(f32[1, 32], scope="register")
+    for a in vectorized(32):
+        t[0, a] = 0.0
+    for k in grid(n):
+        for c in vectorized(32):
+            t[0, c] = t[0, c] + f32(x[k, c]) * f32(w[k, c])
+    for d in vectorized(32):
+        y[d] = TYPE(VALUE)
+"""
+VALUES = {
+    "max(t[0, d] + b[d], 0.0)": lambda t, b, z: np.maximum(t + b, 0),
+    "select(t[0, d] < b[d], t[0, d] * b[d], f32(z[d]))": lambda t, b, z: np.where(t < b, t * b, z),
+    "t[0, d] * b[3] + f32(d)": lambda t, b, z: t * b[3] + np.arange(32),
+    "t[0, d] - b[31 - d]": lambda t, b, z: t - b[::-1],
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("value", VALUES)
+def test_what_is_computed_of_the_sums(value: str, dtype: str) -> None:
+    """Each lane is of what that lane reads, whatever the order in which it is computed."""
+    f = parse_function(RESULTS.replace("TYPE", dtype).replace("VALUE", value))
+    rng = np.random.default_rng(0)
+    x, w, z = (rng.integers(-4, 5, s).astype(bf16.numpy) for s in ((3, 32), (3, 32), 32))
+    b = rng.integers(-4, 5, 32).astype(np.float32)
+    y = np.zeros(32, {"bf16": bf16, "f32": f32}[dtype].numpy)
+    native(f, [x, w, b, z, y], {"n": 3})
+    t = (x.astype(np.float32) * w.astype(np.float32)).sum(0)
+    want = VALUES[value](t, b, z.astype(np.float32))
+    np.testing.assert_array_equal(y.astype(np.float32), want.astype(y.dtype).astype(np.float32))
+
+
+def test_short_results_change_places() -> None:
+    """Not the sums: one shuffle of what is stored, and those of what is added to all."""
+    f = parse_function(RESULTS.replace("TYPE", "bf16").replace("VALUE", "max(t[0, d], 0.0)"))
+    code = assembly(kernel_source(f, PAIRS).text, PAIRS)
+    assert len(re.findall(r"vperm\w+|vshuf\w+", code)) == 1

@@ -136,7 +136,7 @@ WINDOWS = [(2, 1), (3, 1), (3, 2), (5, 1), (5, 2), (7, 1), (4, 1), (11, 1), (18,
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(("size", "channels"), woven(WINDOWS, [8, 16, 24, 40, 64, 75]))
+@pytest.mark.parametrize(("size", "channels"), woven(WINDOWS, [8, 16, 24, 40, 48, 64, 75]))
 def test_windows(size: tuple[int, int], channels: int) -> None:
     """Of pictures of all sizes, smaller than the window and not; padding costs no copy."""
     torch.manual_seed(0)

@@ -50,6 +50,23 @@ def ragged(x: f32["n", "k"], idx: i64["n"], y: f32["n"], n: i64, k: i64):
         for r in grid(v):
             y[i] = y[i] + x[i, r]
 """,
+    # Sums to which the same is added wherever they are read.
+    "biased": """\
+@loop
+def biased(x: f32["n", "k"], b: f32["n"], y: f32["n"], z: f32["n"], n: i64, k: i64):
+    t = alloc(f32[n], scope="scratch")
+    for i, r in grid(n, k):
+        with block("t", S(i, n), R(r, k)) as (a, c):
+            with init():
+                t[a] = 0.0
+            t[a] = t[a] + x[a, c]
+    for j in grid(n):
+        with block("y", S(j, n)) as (d,):
+            y[d] = max(t[d] + b[d], 0.0)
+    for h in grid(n):
+        with block("z", S(h, n)) as (e,):
+            z[e] = b[e] + t[e]
+""",
     # Named integers that are no data.
     "named": """\
 @loop

@@ -371,6 +371,13 @@ def sum_apart(draw: Draw, p: Program) -> list[Move]:
     return [_move("sum_apart", draw(st.sampled_from(found)))] if found else []
 
 
+def start_with_term(draw: Draw, p: Program) -> list[Move]:
+    """A sum in a buffer of the program's own."""
+    blocks = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
+    found = [s.name for s in blocks if _written(p, s) <= _own(p)]
+    return [_move("start_with_term", draw(st.sampled_from(found)))] if found else []
+
+
 def phases_apart(draw: Draw, p: Program) -> list[Move]:
     """A sum whose terms are zero but in steps."""
     blocks = [s for s in p.statements() if isinstance(s, Block) and s.init is not None]
@@ -448,6 +455,7 @@ LEADS: Final = {
         set_scope,
         software_pipeline,
         split,
+        start_with_term,
         store_in,
         stream,
         sum_apart,

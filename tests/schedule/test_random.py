@@ -42,7 +42,7 @@ NAMES = (
     "cache_inplace stream prefetch narrow "
     "reorder_block_iter_var annotate storage_align name_size sample_categorical "
     "sample_compute_location sample_partitioned_tile sample_perfect_tile store_in tensorize "
-    "sum_apart sum_apart phases_apart phases_apart tensorize unannotate"
+    "sum_apart sum_apart phases_apart phases_apart tensorize unannotate start_with_term"
 ).split()
 # Of these, programs for a device are made more often.
 DEVICE_NAMES = (

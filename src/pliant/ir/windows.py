@@ -14,6 +14,7 @@ from pliant.ir.tensor import Compute
 from pliant.sym.expr import Int, as_int
 
 SMALL: Final = 9  # elements
+TILE: Final = 4  # results side by side, of which what they share stays in registers
 
 
 def area(tensor: Compute) -> Int:

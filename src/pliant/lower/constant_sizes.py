@@ -25,6 +25,7 @@ from pliant.ir.windows import is_small
 from pliant.lower.access import slid_axes
 from pliant.lower.groups import Group
 from pliant.lower.pack import Plan
+from pliant.lower.pair_filters import BLOCK, reads_pairs
 from pliant.lower.sizes_apart import Spot
 from pliant.sym.expr import Int, as_int
 
@@ -82,13 +83,15 @@ def sides_of_weights(tensors: Mapping[str, Tensor]) -> Iterator[Spot]:
 
 def _windows(group: Group) -> frozenset[int]:
     """The sides of windows that slide along results; how many channels images have along which
-    windows of weights do; and how wide they are, where tiles of a large one had better leave no
-    rest of it."""
+    windows of weights do, and how many are a block of pairs; and how wide they are, where tiles of
+    a large one had better leave no rest of it."""
     found = set()
     for tensor in (m.tensor for m in group.members):
         if isinstance(tensor, Compute):
             slid = slid_axes(tensor)
             sides = [a.extent for a in tensor.reduce_axes if a.var in slid]
+            if reads_pairs(tensor):
+                sides.append(as_int(BLOCK))
             if sides and len(list(loads_of(tensor.body))) > 1:
                 sides.append(group.space[group.order[-1]])
                 if _in_wide_tiles(tensor) and len(group.order) > 1:

@@ -38,6 +38,7 @@ from pliant.lower.narrow_values import narrow_values
 from pliant.lower.one_pass import in_one_pass
 from pliant.lower.pack import Plan, inline_into_packs, pack_contractions
 from pliant.lower.pad_windows import pad_windows
+from pliant.lower.pair_filters import pair_filters
 from pliant.lower.quotients import multiply_by_reciprocals
 from pliant.lower.read_pieces import read_pieces
 from pliant.lower.resampled import rows_while_few
@@ -93,12 +94,14 @@ def lower_function(
     constant_extents: bool = False,
     numerics: str = "fast",
     narrow: bool = False,
+    pairs: bool = False,
     watch: Watch | None = None,
 ) -> Split:
     """`columns` is the width of a packed panel, `factors` are as in `pack_contractions`; `lanes`
     (of f32) and `constant_extents` are as in `outline`, `numerics` as in `pliant.compile`.
-    `narrow`: values that bf16 products are made of are stored as bf16 (`narrow_values`). `watch` is
-    shown what every pass has made."""
+    `narrow`: values that bf16 products are made of are stored as bf16 (`narrow_values`). `pairs`:
+    an instruction adds two products of bf16 to a sum (`pair_filters`). `watch` is shown what every
+    pass has made."""
     watch = watch or _unwatched
     decided = Decisions()
     s = fission(function, operators, facts_of(function))
@@ -143,6 +146,8 @@ def lower_function(
         decided.plans = plans = pack_contractions(
             s, orders, gaps, columns, factors, {*parts, *joined.silent}
         )
+        if pairs:
+            pair_filters(s, orders)
         inline_into_packs(s)
     watch("packing", lambda: [as_function(s, decided)])
     constants = constant_values(s)

@@ -53,6 +53,7 @@ from pliant.schedule.shrink_buffer import shrink_buffer
 from pliant.schedule.software_pipeline import software_pipeline
 from pliant.schedule.split import split
 from pliant.schedule.stage_operand import stage_operand
+from pliant.schedule.start_with_term import start_with_term
 from pliant.schedule.storage_align import storage_align
 from pliant.schedule.store_in import store_in
 from pliant.schedule.stream import stream
@@ -91,6 +92,7 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
         decompose_padding,
         decompose_reduction,
         fuse_reduction_epilogue,
+        start_with_term,
         shrink_buffer,
         set_scope,
         transform_layout,

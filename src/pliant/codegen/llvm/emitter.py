@@ -14,7 +14,17 @@ from typing import Any, Final
 
 from pliant.base.dtypes import DType, bf16, boolean, i64
 from pliant.base.errors import InvalidModelError
-from pliant.codegen.llvm import context, exprs, ints, memory, multiply_add, pairs, past, square
+from pliant.codegen.llvm import (
+    context,
+    exprs,
+    ints,
+    memory,
+    multiply_add,
+    pairs,
+    past,
+    square,
+    unpacked,
+)
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.steady import Steady
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
@@ -119,6 +129,7 @@ class Emitter:
         self.ahead: Ask | None = None  # what the vectors of the loop ask for
         self.ahead_to_write = False  # whether it is stored, and not read, in the loop
         self.to_bf16 = False  # whether what is computed becomes bf16, for products only
+        self.unpacked = False  # whether it is computed in that order
         self.mask: str | None = None
         self.mask_is_nonempty = False
         self.numbers: frozenset[Buffer] = frozenset()  # float buffers that hold no NaN
@@ -371,11 +382,9 @@ class Emitter:
             case Seq(stmts):
                 for child in stmts:
                     self.statement(child)
-            case Store(buffer, indices, value):
-                self.to_bf16 = self.options.flushes and value.dtype is bf16
+            case Store(buffer, indices):
                 whole = self.mask is not None and memory.keeps_others(self, s)
-                memory.store(self, buffer, indices, exprs.emit(self, value), whole=whole)
-                self.to_bf16 = False
+                memory.store(self, buffer, indices, self.stored(s), whole=whole)
             case For():
                 self._loop(s)
             case Alloc() if s.buffer.scope.startswith("output"):
@@ -395,6 +404,20 @@ class Emitter:
                 self._invoke(s)
             case _:
                 raise InvalidModelError(f"{self.name}: cannot emit a {type(s).__name__}")
+
+    def stored(self, s: Store) -> Val:
+        """The value that a statement stores."""
+        with self._computing(s):
+            value = exprs.emit(self, s.value)
+            return unpacked.by_lanes(self, value) if self.unpacked else value
+
+    @contextmanager
+    def _computing(self, s: Store) -> Iterator[None]:
+        """Code for what a statement stores."""
+        self.to_bf16 = self.options.flushes and s.value.dtype is bf16
+        self.unpacked = unpacked.stays(self, s)
+        yield
+        self.to_bf16 = self.unpacked = False
 
     def _loop(self, s: For) -> None:
         if s.kind in AXES:  # run one by one they would be right, and a schedule for nothing
@@ -543,7 +566,7 @@ class Emitter:
             return
         # What registers take up is loaded next to the sum that it goes into.
         if isinstance(s.then, Store) and s.then.buffer.scope != "register":
-            self._ahead(s.cond, s.then.value)
+            self._ahead(s.cond, s.then)
         self._branch(c.text, s)
 
     def _branch(self, condition: str, s: If) -> None:
@@ -559,13 +582,15 @@ class Emitter:
                 t.jump(done)
         t.start(done)
 
-    def _ahead(self, cond: Expr, value: Expr) -> None:
-        """Compute before a branch what a value in it has in common with those of other steps of an
-        unrolled loop, which have branches of their own."""
+    def _ahead(self, cond: Expr, s: Store) -> None:
+        """Compute before a branch what a value stored in it has in common with those of other steps
+        of an unrolled loop, which have branches of their own."""
         if self.steady is None:
             return
         chosen = {n for x in walk(cond) if isinstance(x, Index) for n in x.int_.names}
-        exprs.emit_common(self, self.steady, value, frozenset(chosen & self._const_sizes.keys()))
+        with self._computing(s):
+            steps = frozenset(chosen & self._const_sizes.keys())
+            exprs.emit_common(self, self.steady, s.value, steps)
 
     def _whole(self, s: If) -> str | None:
         """Whether a condition on sizes holds in all lanes, where that is worth a branch: without

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import DType, boolean, f32, f64, i32, i64
-from pliant.codegen.llvm import ints, memory, narrow, pairs
+from pliant.codegen.llvm import ints, memory, narrow, pairs, unpacked
 from pliant.codegen.llvm.math.library import MathFunction, math_function
 from pliant.codegen.llvm.narrow import is_narrow
 from pliant.codegen.llvm.types import literal, mangle, scalar_type, value_type, vector_type
@@ -120,7 +120,8 @@ def _emit(e: Emitter, x: Expr) -> Val:
         case Var(name, dtype):
             return e.variable(name, dtype)
         case Load():
-            return memory.load(e, x)
+            found = memory.load(e, x)
+            return found if e.place(x.source).unpacked else unpacked.in_order(e, found)
         case Unary("exp", Binary("sub") as a) if x.dtype is f32:
             return call_math(e, "exp_of_difference", emit(e, a))
         case Unary("exp_from_max", a) if x.dtype is f32 and not _is_of_read(a):

@@ -46,11 +46,11 @@ def load(e: Emitter, x: Load) -> Val:
     strided = _strided(e, buffer, x.indices)
     if strided is not None:
         first, step = strided
-        return _load_strided(e, buffer, _address(e, place.pointer, first, buffer.dtype), step)
+        return _load_strided(e, buffer, element_at(e, place.pointer, first, buffer.dtype), step)
     found = within_vector(e, buffer, x.indices)
     if found is not None:
         offset, _ = offset_of(e, buffer, found[0])
-        return _shuffled(e, buffer, _address(e, place.pointer, offset, buffer.dtype), found[1])
+        return _shuffled(e, buffer, element_at(e, place.pointer, offset, buffer.dtype), found[1])
     in_pieces = _in_pieces(e, x, place.pointer)
     if in_pieces is not None:
         return in_pieces
@@ -61,7 +61,7 @@ def load(e: Emitter, x: Load) -> Val:
     if stride == 0:
         return _uniform_load(e, buffer, place.pointer, offset)
     if stride == 1:
-        address = _address(e, place.pointer, offset, buffer.dtype)
+        address = element_at(e, place.pointer, offset, buffer.dtype)
         if place.unpacked:
             return unpacked.load(e, address)
         if e.ahead is not None and e.ahead[0] == buffer.name:
@@ -85,17 +85,17 @@ def load_or(e: Emitter, cond: Val, a: Expr, b: Expr) -> Val | None:
             found = within_vector(e, buffer, indices)
             if found is not None:
                 indices = found[0]
-            offset = _affine(e, buffer, indices)
+            offset = offset_in(e, buffer, indices)
             step, start = offset.linear(e.lane_var) or (None, offset)
             if found is None and (step not in (0, 1) or (step == 0 and e.mask is not None)):
                 return None
             apart = _beside(b) * e.lanes
             among = sum(c for c, factors in start.terms() if not factors) % apart
             first = ints.emit_uniform(e, start - among)
-            address = _address(e, e.place(buffer).pointer, first, buffer.dtype)
+            address = element_at(e, e.place(buffer).pointer, first, buffer.dtype)
             other = _vectors_of(e, b)
             chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {other}")
-            chosen = _address(e, chosen, str(among), buffer.dtype)
+            chosen = element_at(e, chosen, str(among), buffer.dtype)
             if found is not None:
                 return _shuffled(e, buffer, chosen, found[1])
             if step == 0:
@@ -139,9 +139,9 @@ def store(
     if stride == 0:
         if value.lanes > 1:
             raise InvalidModelError(f"{buffer.name}: all lanes store to one place")
-        _uniform_store(e, _address(e, place.pointer, offset, buffer.dtype), value)
+        _uniform_store(e, element_at(e, place.pointer, offset, buffer.dtype), value)
     elif stride == 1:
-        address = _address(e, place.pointer, offset, buffer.dtype)
+        address = element_at(e, place.pointer, offset, buffer.dtype)
         if place.unpacked:
             _store_unpacked(e, address, exprs.widen(e, value))
             return
@@ -179,7 +179,7 @@ def _is_zero(e: Emitter, x: Expr) -> bool:
                 return False
             if not all(isinstance(i, Index) for i in indices):
                 return False
-            step = _affine(e, buffer, indices).linear(e.lane_var)
+            step = offset_in(e, buffer, indices).linear(e.lane_var)
             return step is not None and step[0] == 1
         case Binary("mul", a, b) | Select(_, a, b):
             return _is_zero(e, a) and _is_zero(e, b)
@@ -204,8 +204,8 @@ def store_if(e: Emitter, cond: Val, s: loop.Store) -> bool:
     offset, stride = offset_of(e, s.buffer, s.indices)
     if stride != 1:
         return False
-    value = exprs.widen(e, exprs.emit(e, s.value))
-    address = _address(e, place.pointer, offset, s.buffer.dtype)
+    value = exprs.widen(e, e.stored(s))
+    address = element_at(e, place.pointer, offset, s.buffer.dtype)
     kind = vector_type(memory_type(value.dtype), value.lanes)
     nowhere = e.text.nowhere(kind, align_of(s.buffer, value.lanes))
     chosen = e.text.assign(f"select i1 {cond.text}, ptr {address}, ptr {nowhere}")
@@ -219,7 +219,7 @@ def _private_load(e: Emitter, x: Load, pointer: str) -> Val:
     offset, stride = offset_of(e, buffer, x.indices)
     if stride:
         return _gather(e, buffer, _own_elements(e, buffer, pointer, offset, stride))
-    address = _address(e, pointer, offset, buffer.dtype, e.lanes)
+    address = element_at(e, pointer, offset, buffer.dtype, e.lanes)
     anywhere = not e.mask_is_nonempty and not e.in_bounds(x)  # where no lane is active
     return _read(e, address, buffer, e.lanes, e.mask if anywhere else None)
 
@@ -231,7 +231,7 @@ def _private_store(
     if stride:
         _scatter(e, _own_elements(e, buffer, pointer, offset, stride), value)
         return
-    address = _address(e, pointer, offset, buffer.dtype, e.lanes)
+    address = element_at(e, pointer, offset, buffer.dtype, e.lanes)
     _write(e, address, _kept(e, buffer, address, value), align_of(buffer, e.lanes), None)
 
 
@@ -283,14 +283,14 @@ def address_of(e: Emitter, ref: BufferRef) -> str:
     offset, stride = offset_of(e, ref.buffer, ref.indices)
     if stride != 0:
         raise InvalidModelError(f"the address of {ref.buffer.name} differs between lanes")
-    return _address(e, place.pointer, offset, ref.buffer.dtype)
+    return element_at(e, place.pointer, offset, ref.buffer.dtype)
 
 
 def offset_of(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> tuple[str, int]:
     """Element offset, and how it moves from lane to lane: 0, 1, or 2 for anything else (then the
     offset is a vector)."""
     if all(isinstance(i, Index) for i in indices):
-        return _affine_offset(e, _affine(e, buffer, indices))
+        return _affine_offset(e, offset_in(e, buffer, indices))
     computed: Val | None = None
     affine = as_int(0)
     for index, stride in zip(indices, buffer.strides, strict=True):
@@ -335,7 +335,7 @@ def _strided(
         return None
     if e.lanes < WIDEST_STEP or not all(isinstance(i, Index) for i in indices):
         return None
-    split = _affine(e, buffer, indices).linear(e.lane_var)
+    split = offset_in(e, buffer, indices).linear(e.lane_var)
     if split is None or not split[0].is_const or not 1 < split[0].value <= WIDEST_STEP:
         return None
     return ints.emit_uniform(e, split[1]), split[0].value
@@ -346,7 +346,7 @@ def _in_pieces(e: Emitter, x: Load, pointer: str) -> Val | None:
     buffer: Buffer | Flat = x.source
     if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
         return None
-    offset = _affine(e, buffer, x.indices)
+    offset = offset_in(e, buffer, x.indices)
     found = pieces.pieces_of(e, offset)
     if found is None:
         return None
@@ -371,7 +371,7 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
     buffer: Buffer | Flat = x.source
     if e.lanes == 1 or not all(isinstance(i, Index) for i in x.indices):
         return None
-    offset = _affine(e, buffer, x.indices)
+    offset = offset_in(e, buffer, x.indices)
     along = offset.linear(e.lane_var)
     if along is not None and along[0] != -1:  # as nearly all are
         return None
@@ -381,11 +381,11 @@ def _in_a_run(e: Emitter, x: Load, pointer: str) -> Val | None:
     dtype = buffer.dtype
 
     def forwards() -> str:
-        address = _address(e, pointer, ints.emit_uniform(e, first), dtype)
+        address = element_at(e, pointer, ints.emit_uniform(e, first), dtype)
         return _read_memory(e, address, buffer, e.lanes, e.mask)
 
     def backwards() -> str:
-        address = _address(e, pointer, ints.emit_uniform(e, last), dtype)
+        address = element_at(e, pointer, ints.emit_uniform(e, last), dtype)
         mask = None if e.mask is None else _reversed(e, e.mask, "i1")
         return _reversed(e, _read_memory(e, address, buffer, e.lanes, mask), memory_type(dtype))
 
@@ -447,7 +447,7 @@ def _product(e: Emitter, index: Val, stride: Int) -> Val:
     return exprs.binary(e, "mul", *exprs.together(e, index, factor))
 
 
-def _affine(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
+def offset_in(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int:
     """Where an access goes whose indices are integers, in elements, for this iteration of unrolled
     loops. Several ways to load ask in turn."""
     found = e.offsets.get((buffer, indices))
@@ -458,7 +458,8 @@ def _affine(e: Emitter, buffer: Buffer | Flat, indices: tuple[Expr, ...]) -> Int
     return e.resolve(found)
 
 
-def _address(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1) -> str:
+def element_at(e: Emitter, pointer: str, offset: str, dtype: DType, lanes: int = 1) -> str:
+    """A pointer to an element."""
     if offset == "0":
         return pointer
     element = vector_type(memory_type(dtype), lanes)
@@ -619,9 +620,9 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None
         e.ahead = ask
         if stride != 1:
             return
-        far = _address(e, e.place(ahead.source).pointer, offset, buffer.dtype)
+        far = element_at(e, e.place(ahead.source).pointer, offset, buffer.dtype)
     else:
-        far = _address(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
+        far = element_at(e, address, ints.emit_uniform(e, ahead), buffer.dtype)
     _ask(e, far, e.lanes * buffer.dtype.bytes, cache, write=e.ahead_to_write)
 
 
@@ -637,7 +638,7 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
         return
     if not all(isinstance(i, Index) for i in load.indices):
         return
-    offset = _affine(e, load.source, load.indices)
+    offset = offset_in(e, load.source, load.indices)
     last = {n.var: n.extent - 1 for n in nodes if isinstance(n, loop.For)}
     first = offset.subs(dict.fromkeys(last, 0))
     if not e.knows(first):
@@ -651,7 +652,7 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
         size = -(-size // share)
         first = along[1] + along[0] * var(name) // share
     start = ints.emit_uniform(e, first + ahead)
-    far = _address(e, e.place(load.source).pointer, start, load.dtype)
+    far = element_at(e, e.place(load.source).pointer, start, load.dtype)
     _ask(e, far, max(size // LINE, 1) * LINE, cache, write=False)
 
 
@@ -672,7 +673,7 @@ def fence(e: Emitter) -> None:
 
 def _uniform_load(e: Emitter, buffer: Buffer | Flat, pointer: str, offset: str) -> Val:
     """One element for all lanes; under a mask only if some lane is active."""
-    address = _address(e, pointer, offset, buffer.dtype)
+    address = element_at(e, pointer, offset, buffer.dtype)
     if e.mask is None or e.mask_is_nonempty:
         return _read(e, address, buffer, 1, None)
     t = e.text
@@ -730,7 +731,7 @@ def _load_strided(e: Emitter, buffer: Buffer | Flat, address: str, step: int) ->
     text = ""
     lies = range(0)  # where in `text` the elements found so far lie
     for start in starts:
-        at = _address(e, address, str(start), buffer.dtype)
+        at = element_at(e, address, str(start), buffer.dtype)
         mask = None if e.mask is None else _spread(e, e.mask, start, step)
         part = _read_memory(e, at, buffer, lanes, mask)
         places = range(step * len(lies) - start, lanes, step)

@@ -6,7 +6,7 @@
 The instruction adds the products of two neighbours. Here each lane's are elements of two vectors,
 which shuffles bring together; they are the same for all sums that read the two. An element of one
 vector alone has a zero for its neighbour. Sums of two registers are added to in the order in which
-unpacking brings their pairs (`unpacked`).
+unpacking brings their pairs (`unpacked`). What lies in words already is read so (`words`).
 
 It rounds as `codegen.x86.dot` says, and takes subnormal numbers for 0: numerics that allow products
 to be contracted allow that.
@@ -14,21 +14,24 @@ to be contracted allow that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pliant.base.dtypes import f32
-from pliant.codegen.llvm import exprs, pieces, unpacked
+from pliant.codegen.llvm import exprs, pieces, unpacked, words
 from pliant.codegen.llvm.types import vector_type
 from pliant.codegen.x86.dot import BF16
 from pliant.ir.bf16 import factors_in_bf16
-from pliant.ir.expr import Expr, Reduce
+from pliant.ir.expr import Axis, Expr, Reduce
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
     from pliant.codegen.llvm.exprs import Val
     from pliant.loop.stmt import Alloc
 
+_Side = Callable[[Sequence[int]], str]  # the words of these lanes
 _FEATURE: Final = "avx512bf16"
 _WIDTHS: Final = (8, 16, 32)  # lanes: a part of a register of sums, one, two
 _WIDEST: Final = 16  # sums of an instruction
@@ -49,54 +52,49 @@ def add_products(e: Emitter, before: Expr, more: Expr) -> Val | None:
     bf16, or there is no instruction for it."""
     if e.lanes not in _WIDTHS or not _adds(e):
         return None
-    products = _products(e, more)
-    if products is None:
+    sides = _sides(e, more)
+    if sides is None:
         return None
     total = exprs.widen(e, exprs.emit(e, before))
     width = min(_WIDEST, e.lanes)
     if e.lanes == unpacked.LANES:
-        low, high = (_part(e, total, products, unpacked.ORDER[k : k + width]) for k in (0, width))
+        low, high = (_part(e, total, sides, unpacked.ORDER[k : k + width]) for k in (0, width))
         sums = pieces.shuffle(e, "float", width, low, high, unpacked.PLACES)
         return exprs.Val(sums, f32, e.lanes)
-    return exprs.Val(_part(e, total, products, range(width)), f32, e.lanes)
+    return exprs.Val(_part(e, total, sides, range(width)), f32, e.lanes)
 
 
 def _adds(e: Emitter) -> bool:
     return e.options.contract and has_pairs(e.options.features)
 
 
-def _products(e: Emitter, x: Expr) -> list[tuple[Val, Val]] | None:
-    """The factors of one product, or of two that are added."""
+def _sides(e: Emitter, x: Expr) -> list[_Side] | None:
+    """The words of both factors of one product, or of two that are added."""
     term, axis = x, None
     match x:
         case Reduce("sum", (along,), body) if along.extent.value == BF16.group:
             term, axis = body, along
     factors = factors_in_bf16(term)
-    if factors is None:
-        return None
-    if axis is None:
-        return [_in_lanes(e, factors)]
-    both: list[tuple[Val, Val]] = []
-    for k in range(BF16.group):
-        with e.bound(axis.var, k):
-            both.append(_in_lanes(e, factors))
-    return both
+    return None if factors is None else [_side(e, factor, axis) for factor in factors]
 
 
-def _in_lanes(e: Emitter, factors: tuple[Expr, Expr]) -> tuple[Val, Val]:
-    a, b = (exprs.widen(e, exprs.emit(e, x)) for x in factors)
-    return a, b
+def _side(e: Emitter, factor: Expr, axis: Axis | None) -> _Side:
+    lie = words.words_of(e, factor, axis)
+    if lie is not None:
+        return partial(words.load, e, lie)
+    vectors = list[str]()
+    for k in range(BF16.group if axis else 1):
+        with e.bound(axis.var, k) if axis else nullcontext():
+            vectors.append(exprs.widen(e, exprs.emit(e, factor)).text)
+    return partial(_words, e, vectors)
 
 
-def _part(e: Emitter, total: Val, products: list[tuple[Val, Val]], lanes: Sequence[int]) -> str:
+def _part(e: Emitter, total: Val, sides: list[_Side], lanes: Sequence[int]) -> str:
     """The sums of these lanes."""
     before, width = total.text, len(lanes)
     if width < e.lanes:
         before = pieces.shuffle(e, "float", e.lanes, before, "poison", lanes)
-    a, b = (
-        BF16.right(e.text, width, _words(e, [factors[side].text for factors in products], lanes))
-        for side in (0, 1)
-    )
+    a, b = (BF16.right(e.text, width, side(lanes)) for side in sides)
     return BF16.step(e.text, width, before, a, b)
 
 

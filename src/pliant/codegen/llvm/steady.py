@@ -41,7 +41,7 @@ class Steady:
         if names is None:
             return None
         values = [e.text_of(n) for n in names]
-        return (x, e.mask, e.to_bf16, e.lane_var, e.lanes, *values)
+        return (x, e.mask, e.to_bf16, e.unpacked, e.lane_var, e.lanes, *values)
 
     def is_common(self, x: Expr, steps: frozenset[str]) -> bool:
         """Whether `x` has one value, whatever these variables are."""

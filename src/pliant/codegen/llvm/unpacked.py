@@ -8,18 +8,19 @@
 The instructions that interleave two vectors do so within parts of 128 bits: of pairs of bf16
 (`pairs`) they bring those of the lower halves of all parts, and those of the upper halves. In this
 order pairs cost nothing else; brought into that of the lanes they would take the units that
-multiply. It is that of the lanes again once all is added, for what uses the sums.
+multiply. What is computed of the sums stays in it, too, where the result is of 16 bits: that is
+brought into the order of the lanes by one shuffle, the sums by two.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pliant.base.dtypes import f32
+from pliant.base.dtypes import boolean, f32
 from pliant.codegen.llvm import exprs, pieces
-from pliant.codegen.llvm.types import vector_type
+from pliant.codegen.llvm.types import memory_type, vector_type
 from pliant.ir.bf16 import factors_in_bf16
-from pliant.ir.expr import Binary, Expr, Index, Load, Reduce
+from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, Var
 from pliant.ir.node import walk
 from pliant.loop.stmt import Alloc, Buffer, BufferRef, For, Stmt, Store
 from pliant.sym.expr import var
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LANES: Final = 32
 HALF: Final = LANES // 2
 _PART: Final = 4  # words of 128 bits
+_SHORT: Final = 16  # bits of a result that is cheaper to bring into another order than the sums
 
 ORDER: Final = tuple(
     2 * _PART * (at % HALF // _PART) + _PART * (at // HALF) + at % _PART for at in range(LANES)
@@ -85,13 +87,66 @@ def _adds_products(s: Store) -> bool:
     return False
 
 
+def stays(e: Emitter, s: Store) -> bool:
+    """Whether a value that is stored is computed in this order: of sums that are kept in it, and of
+    what else is read."""
+    value = s.value
+    if e.lanes != LANES or e.mask is not None or value.dtype.bits != _SHORT:
+        return False
+    if e.place(s.buffer).lanes > 1 or e.place(s.buffer).unpacked:
+        return False
+    return _is_of_lanes(e, value) and any(
+        isinstance(x, Load) and e.place(x.source).unpacked for x in walk(value)
+    )
+
+
+def _is_of_lanes(e: Emitter, value: Expr) -> bool:
+    """Whether each lane of a value is computed of what that lane reads, and of nothing else that
+    differs between lanes."""
+    pending, seen = [value], set[Expr]()
+    while pending:
+        x = pending.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        match x:
+            case Load(source=source, indices=indices) if x.dtype is not boolean:
+                if e.place(source).lanes > 1 or not all(isinstance(i, Index) for i in indices):
+                    return False
+            case Index(i) if not e.is_varying(i):
+                pass
+            case Select() if e.has_effects(x.a) or e.has_effects(x.b):
+                return False  # a mask would say which lanes read
+            case Const() | Var() | Binary() | Unary() | Cast() | Select():
+                pending += (part for part in x.children() if isinstance(part, Expr))
+            case _:
+                return False
+    return True
+
+
+def in_order(e: Emitter, v: exprs.Val) -> exprs.Val:
+    """What was read by lanes, in this order where values are computed in it."""
+    return v if v.lanes == 1 or not e.unpacked else _moved(e, v, ORDER)
+
+
+def by_lanes(e: Emitter, v: exprs.Val) -> exprs.Val:
+    """A value that was computed in this order."""
+    return v if v.lanes == 1 else _moved(e, v, PLACES)
+
+
+def _moved(e: Emitter, v: exprs.Val, lanes: tuple[int, ...]) -> exprs.Val:
+    text = pieces.shuffle(e, memory_type(v.dtype), LANES, v.text, "poison", lanes)
+    return exprs.Val(text, v.dtype, LANES)
+
+
 def load(e: Emitter, address: str) -> exprs.Val:
-    """The sums of a row, by lanes."""
+    """The sums of a row, by lanes where values are."""
     kind = vector_type("float", HALF)
     low, high = (
         e.text.assign(f"load {kind}, ptr {at}, align {4 * HALF}") for at in _addresses(e, address)
     )
-    return exprs.Val(pieces.shuffle(e, "float", HALF, low, high, PLACES), f32, LANES)
+    lanes = range(LANES) if e.unpacked else PLACES
+    return exprs.Val(pieces.shuffle(e, "float", HALF, low, high, lanes), f32, LANES)
 
 
 def store(e: Emitter, address: str, value: exprs.Val) -> None:

@@ -36,9 +36,9 @@ from pliant.ir.expr import Axis, Index, Reduce, index_names, loads_of
 from pliant.ir.few_channels import filters_of
 from pliant.ir.narrow_groups import narrow_groups
 from pliant.ir.tensor import Compute
-from pliant.ir.windows import is_small
+from pliant.ir.windows import TILE, is_small
 from pliant.loop.regions import accesses
-from pliant.loop.stmt import Iter
+from pliant.loop.stmt import Iter, Store
 from pliant.lower.canonical import Spec
 from pliant.lower.layout import Order
 from pliant.schedule.errors import SchedulingError
@@ -48,7 +48,7 @@ from pliant.schedule.program import Program
 from pliant.schedule.recipes.nests import grain, read_apart, reduced_nest
 from pliant.sym.expr import Int, as_int, ceildiv, var
 
-TILE: Final = 4  # times WIDE or LINES accumulators: enough not to wait for sums, few enough to stay
+# TILE times WIDE or LINES accumulators: enough not to wait for sums, few enough to stay
 WIDE: Final = 2  # registers of a block, in a tile of one row
 LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
@@ -159,6 +159,8 @@ def _scheduled(
     assert isinstance(tensor, Compute)
     members, small = _members(spec, tensor), is_small(tensor)
     p, loops, work = reduced_nest(spec)
+    if pairs:
+        p = _with_bias(p, spec)
     *outer, tiled, inner = loops
     extent, columns = p.loop(inner).extent, p.loop(tiled).extent
     work = work * columns * extent
@@ -216,6 +218,20 @@ def _scheduled(
         if members is not None:
             p = _each_member(p, part, tensor.reduce_axes.index(members))
     return p.parallel(outer[0], grain=grain(work))
+
+
+def _with_bias(p: Program, spec: Spec) -> Program:
+    """Sums start with what each of the innermost dimension has added to it: an instruction less
+    after all products (of f32, of which there are more, it makes no difference)."""
+    anchor, _ = spec.members[0]
+    with suppress(SchedulingError):  # there is none
+        found = p.start_with_term(anchor)
+        block = found.block(anchor)
+        assert isinstance(block.init, Store)
+        read = {n for x in loads_of(block.init.value) for i in x.indices for n in index_names(i)}
+        if read <= {block.iters[spec.order[-1]].var}:
+            return found
+    return p
 
 
 def _width(extent: Int, usual: int, most: int) -> int:

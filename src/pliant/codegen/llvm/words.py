@@ -1,0 +1,99 @@
+"""Words of two numbers of 16 bits that lie in memory as an instruction takes them (`pairs`).
+
+    s + sum(f32(x[r, c]) * f32(p[c//4 % 2, c//8, c % 4, r]) for r in grid(2))       c: a lane
+
+What a lane multiplies are neighbours in `p`: a word. Those of a vector lie in a few runs, here in
+one for each register of sums in the order of unpacking (`lower.pair_filters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pliant.base.dtypes import bf16
+from pliant.codegen.llvm import ints, memory, pieces
+from pliant.codegen.llvm.types import vector_type
+from pliant.ir.expr import Axis, Expr, Index, Load
+from pliant.loop.stmt import Buffer
+from pliant.sym.expr import Int, as_int
+
+if TYPE_CHECKING:
+    from pliant.codegen.llvm.emitter import Emitter
+
+_BYTES = 2  # of a number
+_PAIR = 2
+_FIRST = 0xFFFF  # of the bits of a word, those of the number in front
+
+
+class Words(NamedTuple):
+    """Words of `buffer` from element `first` on, and which of them each lane has. `alone`: only the
+    first number of each is wanted, with a zero next to it."""
+
+    buffer: Buffer
+    first: Int
+    lanes: tuple[int, ...]
+    alone: bool
+
+
+def words_of(e: Emitter, x: Expr, axis: Axis | None) -> Words | None:
+    """The words that an operand is, of a sum of two products along an axis or of one product; None
+    where it does not lie so, or some lanes may not be read."""
+    if not isinstance(x, Load) or not isinstance(x.source, Buffer) or x.dtype is not bf16:
+        return None
+    buffer, place = x.source, e.place(x.source)
+    if e.mask is not None or place.lanes > 1 or place.unpacked:
+        return None
+    if not all(isinstance(i, Index) for i in x.indices):
+        return None
+    at = []
+    for k in range(_PAIR if axis else 1):
+        with e.bound(axis.var, k) if axis else nullcontext():
+            at.append(memory.offset_in(e, buffer, x.indices))
+    if at[0].linear(e.lane_var) is not None or (axis and at[1] - at[0] != 1):
+        return None
+    offset = e.facts.simplify(at[0])
+    first = offset.subs({e.lane_var: as_int(0)})
+    lanes = _words(offset - first, e.lane_var, e.lanes)
+    if lanes is None:
+        return None
+    # What lies next to a number that is alone is read, too.
+    whole = e.facts.divisible(first, _PAIR) and e.facts.divisible(e.resolve(buffer.room), _PAIR)
+    return Words(buffer, first, lanes, axis is None) if axis or whole else None
+
+
+@lru_cache(maxsize=256)
+def _words(apart: Int, lane: str, lanes: int) -> tuple[int, ...] | None:
+    """Which word each lane has, counted from the first lane's; None where it is none."""
+    at = [apart.subs({lane: as_int(k)}) for k in range(lanes)]
+    if not all(x.is_const and x.value % _PAIR == 0 for x in at):
+        return None
+    return tuple(x.value // _PAIR for x in at)
+
+
+def load(e: Emitter, words: Words, lanes: Sequence[int]) -> str:
+    """The words of these lanes."""
+    wanted = [words.lanes[k] for k in lanes]
+    size = _run(wanted)
+    parts = list[str]()
+    for start in wanted[::size]:
+        at = ints.emit_uniform(e, words.first + start * _PAIR)
+        address = memory.element_at(e, e.place(words.buffer).pointer, at, words.buffer.dtype)
+        parts.append(
+            e.text.assign(f"load {vector_type('i32', size)}, ptr {address}, align {_BYTES}")
+        )
+    found = pieces.joined(e, "i32", size, parts, range(len(wanted)))
+    if not words.alone:
+        return found
+    kind = vector_type("i32", len(wanted))
+    return e.text.assign(f"and {kind} {found}, splat (i32 {_FIRST})")
+
+
+def _run(wanted: Sequence[int]) -> int:
+    """How many follow one another in each of equally long runs."""
+    size = len(wanted)
+    while any(wanted[k] - wanted[k - k % size] != k % size for k in range(len(wanted))):
+        size //= 2
+    return size
