@@ -24,6 +24,7 @@ from pliant.codegen.llvm import (
     past,
     square,
     unpacked,
+    words,
 )
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.steady import Steady
@@ -136,6 +137,7 @@ class Emitter:
         self._sizes: dict[str, str] = {}
         self._const_sizes: dict[str, int] = {}
         self.offsets: dict[tuple[Buffer | Flat, tuple[Expr, ...]], Int] = {}  # of accesses
+        self.words: dict[tuple[Any, ...], words.Found | None] = {}  # of accesses
         self.certain: dict[Expr, frozenset[Expr]] = {}  # what is computed wherever another is
         self._resolved: dict[tuple[Any, ...], Int] = {}  # (an Int, the values of its variables)
         self._vars: dict[str, Val] = {}
@@ -220,7 +222,7 @@ class Emitter:
         """Keep it to the end of the scope."""
         self._scopes[-1].values[key] = value
 
-    def cache_steady(self, key: Any, value: Val) -> None:
+    def cache_steady(self, key: Any, value: Any) -> None:
         """Keep it as long as what is here comes before all else: to the end of the next scope
         around that is entered at a branch."""
         entered = (s for s in reversed(self._scopes) if not s.straight)

@@ -14,10 +14,8 @@ to be contracted allow that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pliant.base.dtypes import f32
 from pliant.codegen.llvm import exprs, pieces, unpacked, words
@@ -31,10 +29,17 @@ if TYPE_CHECKING:
     from pliant.codegen.llvm.exprs import Val
     from pliant.loop.stmt import Alloc
 
-_Side = Callable[[Sequence[int]], str]  # the words of these lanes
+Lanes = tuple[int, ...]
 _FEATURE: Final = "avx512bf16"
 _WIDTHS: Final = (8, 16, 32)  # lanes: a part of a register of sums, one, two
 _WIDEST: Final = 16  # sums of an instruction
+
+
+class _Side(NamedTuple):
+    """A factor, of two products along an axis or of one."""
+
+    factor: Expr
+    axis: Axis | None
 
 
 def has_pairs(features: Collection[str]) -> bool:
@@ -52,7 +57,7 @@ def add_products(e: Emitter, before: Expr, more: Expr) -> Val | None:
     bf16, or there is no instruction for it."""
     if e.lanes not in _WIDTHS or not _adds(e):
         return None
-    sides = _sides(e, more)
+    sides = _sides(more)
     if sides is None:
         return None
     total = exprs.widen(e, exprs.emit(e, before))
@@ -61,44 +66,57 @@ def add_products(e: Emitter, before: Expr, more: Expr) -> Val | None:
         low, high = (_part(e, total, sides, unpacked.ORDER[k : k + width]) for k in (0, width))
         sums = pieces.shuffle(e, "float", width, low, high, unpacked.PLACES)
         return exprs.Val(sums, f32, e.lanes)
-    return exprs.Val(_part(e, total, sides, range(width)), f32, e.lanes)
+    return exprs.Val(_part(e, total, sides, tuple(range(width))), f32, e.lanes)
 
 
 def _adds(e: Emitter) -> bool:
     return e.options.contract and has_pairs(e.options.features)
 
 
-def _sides(e: Emitter, x: Expr) -> list[_Side] | None:
-    """The words of both factors of one product, or of two that are added."""
+def _sides(x: Expr) -> list[_Side] | None:
+    """Both factors of one product, or of two that are added."""
     term, axis = x, None
     match x:
         case Reduce("sum", (along,), body) if along.extent.value == BF16.group:
             term, axis = body, along
     factors = factors_in_bf16(term)
-    return None if factors is None else [_side(e, factor, axis) for factor in factors]
+    return None if factors is None else [_Side(factor, axis) for factor in factors]
 
 
-def _side(e: Emitter, factor: Expr, axis: Axis | None) -> _Side:
-    lie = words.words_of(e, factor, axis)
-    if lie is not None:
-        return partial(words.load, e, lie)
-    vectors = list[str]()
-    for k in range(BF16.group if axis else 1):
-        with e.bound(axis.var, k) if axis else nullcontext():
-            vectors.append(exprs.widen(e, exprs.emit(e, factor)).text)
-    return partial(_words, e, vectors)
-
-
-def _part(e: Emitter, total: Val, sides: list[_Side], lanes: Sequence[int]) -> str:
+def _part(e: Emitter, total: Val, sides: list[_Side], lanes: Lanes) -> str:
     """The sums of these lanes."""
     before, width = total.text, len(lanes)
     if width < e.lanes:
         before = pieces.shuffle(e, "float", e.lanes, before, "poison", lanes)
-    a, b = (BF16.right(e.text, width, side(lanes)) for side in sides)
+    a, b = (BF16.right(e.text, width, _side(e, side, lanes)) for side in sides)
     return BF16.step(e.text, width, before, a, b)
 
 
-def _words(e: Emitter, vectors: list[str], lanes: Sequence[int]) -> str:
+def _side(e: Emitter, side: _Side, lanes: Lanes) -> str:
+    """The words of these lanes; once for all steps of an unrolled loop that want them."""
+    steady = e.steady.key(e, side.factor) if e.steady else None
+    key = side, steady, lanes
+    found: str | None = e.cached(key)
+    if found is None:
+        lie = words.words_of(e, side.factor, side.axis)
+        found = words.load(e, lie, lanes) if lie else _words(e, _vectors(e, side), lanes)
+        if steady is not None:
+            e.cache_steady(key, found)
+    return found
+
+
+def _vectors(e: Emitter, side: _Side) -> list[str]:
+    """The elements of all lanes, of both products where there are two."""
+    if side.axis is None:
+        return [exprs.widen(e, exprs.emit(e, side.factor)).text]
+    found = list[str]()
+    for k in range(BF16.group):
+        with e.bound(side.axis.var, k):
+            found.append(exprs.widen(e, exprs.emit(e, side.factor)).text)
+    return found
+
+
+def _words(e: Emitter, vectors: list[str], lanes: Lanes) -> str:
     """The elements of each of the lanes next to each other; a zero next to each of a vector that is
     alone."""
     words = vector_type("i32", len(lanes))

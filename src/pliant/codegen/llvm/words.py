@@ -9,7 +9,6 @@ one for each register of sums in the order of unpacking (`lower.pair_filters`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 _BYTES = 2  # of a number
 _PAIR = 2
 _FIRST = 0xFFFF  # of the bits of a word, those of the number in front
+
+
+Found = tuple[Int, tuple[int, ...]]
 
 
 class Words(NamedTuple):
@@ -48,20 +50,26 @@ def words_of(e: Emitter, x: Expr, axis: Axis | None) -> Words | None:
         return None
     if not all(isinstance(i, Index) for i in x.indices):
         return None
-    at = []
-    for k in range(_PAIR if axis else 1):
-        with e.bound(axis.var, k) if axis else nullcontext():
-            at.append(memory.offset_in(e, buffer, x.indices))
-    if at[0].linear(e.lane_var) is not None or (axis and at[1] - at[0] != 1):
-        return None
-    offset = e.facts.simplify(at[0])
-    first = offset.subs({e.lane_var: as_int(0)})
-    lanes = _words(offset - first, e.lane_var, e.lanes)
-    if lanes is None:
-        return None
-    # What lies next to a number that is alone is read, too.
-    whole = e.facts.divisible(first, _PAIR) and e.facts.divisible(e.resolve(buffer.room), _PAIR)
-    return Words(buffer, first, lanes, axis is None) if axis or whole else None
+    found = _found(e, buffer, memory.offset_in(e, buffer, x.indices), axis.var if axis else "")
+    return None if found is None else Words(buffer, *found, axis is None)
+
+
+def _found(e: Emitter, buffer: Buffer, offset: Int, axis: str) -> Found | None:
+    """The first lane's element, and which word from there each lane has, whose numbers are along
+    an axis. Kept, as sums of an unrolled loop ask for the same."""
+    key = buffer, offset, axis, e.lane_var, e.lanes
+    if key not in e.words:
+        e.words[key] = None
+        first, second = (offset.subs({axis: as_int(k)}) for k in range(_PAIR))
+        if first.linear(e.lane_var) is None and (not axis or second - first == 1):
+            first = e.facts.simplify(first)
+            start = first.subs({e.lane_var: as_int(0)})
+            lanes = _words(first - start, e.lane_var, e.lanes)
+            # What lies next to a number that is alone is read, too.
+            ends = () if axis else (start, e.resolve(buffer.room))
+            if lanes is not None and all(e.facts.divisible(x, _PAIR) for x in ends):
+                e.words[key] = start, lanes
+    return e.words[key]
 
 
 @lru_cache(maxsize=256)
