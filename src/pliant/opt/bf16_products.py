@@ -32,7 +32,7 @@ from pliant.ir.windows import area, is_small
 from pliant.opt.narrowing import Narrowing, placeholders
 from pliant.sym.expr import var
 
-FEW: Final = 12  # multiplications for each element of a product of values that do not pay for it
+FEW: Final = 6  # multiplications for each element of a product of values that do not pay for it
 WIDE: Final = 16  # channels of a group, inputs and outputs, whose panels are worth it
 SMALL: Final = 64  # elements of a window on all channels whose copy takes as long as the product
 
