@@ -17,11 +17,11 @@ ends, where the window is partly outside, each vector is one of the image or of 
 window only the rows that are inside of the image are run through. Where both operands are bf16 and
 an instruction adds their products in pairs, the window's rows are taken two at a time
 (`codegen.llvm.pairs`), and those of a small one are code; along a large one what slides along the
-tile is innermost then: more of the image would have to stay in registers else. A tile at the
-end makes sums that are not stored, or, where what they read would not be there, those that are, one
-after another. For convolutions of one or few channels, and of narrow groups of them, which are
-unrolled, too (`ir.narrow_groups`): where neighbours share no second operand (pools), `reduction` is
-as fast.
+tile is innermost then: more of the image would have to stay in registers else. Such sums start with
+their bias. A tile at the end makes sums that are not stored, or, where what they read would not be
+there, those that are, one after another. For convolutions of one or few channels, and of narrow
+groups of them, which are unrolled, too (`ir.narrow_groups`): where neighbours share no second
+operand (pools), `reduction` is as fast.
 """
 
 from __future__ import annotations
