@@ -31,4 +31,5 @@ def test_a_failure_is_made_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found
     for case in found:
         assert case.failure.count("p = p.split(") == 1
-        assert case.failure.count("p = p.") <= 2  # the loop may be another step's
+        # The loop may be another step's, whose own may be one's before it.
+        assert case.failure.count("p = p.") <= 3
