@@ -92,3 +92,30 @@ def test_what_is_no_word() -> None:
     odd = made(ALONE, "0, (b//4)%2, b//8, b%4, 0", "1, 2, 4, 4, 1")
     assert len(re.findall(r"vpunpck[lh]wd", instructions(odd))) >= 2
     check(odd, 32, lambda x, w, b: (x[:, 1, b] * w[:, 0, b // 4 % 2, b // 8, b % 4, 0]).sum())
+
+
+LATER = """
+@loop
+def sums(x: bf16["n", 32], w: bf16["n", 32], p: bf16[2, 4, 4, 2], y: bf16[32], n: i64):
+    t = alloc(f32[1, 32], scope="register")
+    for a in vectorized(32):
+        t[0, a] = 0.0
+    for k in grid(n):
+        for b in vectorized(32):
+            t[0, b] = t[0, b] + f32(x[k, b]) * f32(w[k, b])
+    for c in vectorized(32):
+        y[c] = bf16(t[0, c] + f32(x[0, c]) * f32(p[(c//4)%2, c//8, c%4, 0]))
+"""
+
+
+def test_products_added_to_what_stays_unpacked() -> None:
+    """Lanes are in another order than memory there."""
+    rng = np.random.default_rng(0)
+    shapes = (3, 32), (3, 32), (2, 4, 4, 2)
+    x, w, p = (rng.integers(-3, 4, s).astype(ml_dtypes.bfloat16) for s in shapes)
+    y = np.zeros(32, ml_dtypes.bfloat16)
+    native(parse_function(LATER), [x, w, p, y], {"n": 3})
+    wide, more = x.astype(np.float32), p.astype(np.float32)
+    want = (wide * w.astype(np.float32)).sum(0)
+    want += [wide[0, c] * more[c // 4 % 2, c // 8, c % 4, 0] for c in range(32)]
+    np.testing.assert_array_equal(y.astype(np.float32), want)

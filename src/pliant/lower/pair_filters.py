@@ -30,7 +30,7 @@ from pliant.ir.expr import (
     loads_of,
     substitute,
 )
-from pliant.ir.node import transform
+from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, all_of, compute
 from pliant.ir.windows import TILE, is_small, loaded
 from pliant.lower.access import is_copy
@@ -59,24 +59,28 @@ class _Window(NamedTuple):
 
 def pair_filters(s: Stages, orders: dict[str, Order]) -> None:
     """Add stages that lay out filters, and have windows read these."""
+    tensors = {n: st.tensor for n, st in s.stages.items() if isinstance(st.tensor, Compute)}
+    windows = {n: w for n, t in tensors.items() if (w := _window(t, orders[n])) is not None}
+    if not windows:
+        return
     constants = constant_values(s)
     made: dict[Compute, str] = {}
     stages: dict[str, Stage] = {}
     for name, stage in s.stages.items():
-        tensor = stage.tensor
-        w = _window(tensor, orders[name]) if isinstance(tensor, Compute) else None
+        w = windows.get(name)
         if w is not None and w.filters.source.name in constants:
             pairs = _pairs(w, s.facts)
-            copied = s.stages.get(w.filters.source.name)
-            if copied is not None and isinstance(copied.tensor, Compute) and is_copy(copied.tensor):
-                pairs = simplify_indices(through(pairs, {copied.name: copied.tensor}), s.facts)
+            source = w.filters.source.name
+            copied = tensors.get(source)
+            if copied is not None and is_copy(copied):
+                pairs = simplify_indices(through(pairs, {source: copied}), s.facts)
             if pairs not in made:
                 added = s.added(f"{name}.pairs", pairs, "pack", stage.spans)
                 made[pairs] = added.name
                 stages[added.name] = added
                 orders[added.name] = tuple(range(len(pairs.axes)))
-            tensor = transform(tensor, lambda n: n, {w.filters: _read(w, s.types[made[pairs]])})
-            stage = replace(stage, tensor=tensor)
+            read: dict[Node, Load] = {w.filters: _read(w, s.types[made[pairs]])}
+            stage = replace(stage, tensor=transform(stage.tensor, lambda n: n, read))
         stages[name] = stage
     s.stages = stages
     remove_dead(s)

@@ -65,11 +65,7 @@ def start_with_term(p: Program, block: str) -> Program:
     )
     for name, sums in plan.readers.items():
         reader = q.block(name)
-
-        def without(node: Node, sums: dict[Expr, Expr] = sums) -> Node:
-            return sums.get(node, node) if isinstance(node, Expr) else node
-
-        made = reader.replace(body=transform(reader.body, without))
+        made = reader.replace(body=transform(reader.body, lambda node: node, dict(sums)))
         q = q.with_body(replace_at(q.block_path("start_with_term", name), made))
     return q
 
@@ -80,7 +76,7 @@ class _Plan:
     with the term and what they become."""
 
     term: Expr
-    readers: dict[str, dict[Expr, Expr]]
+    readers: dict[str, dict[Node, Expr]]
 
 
 def check_start_with_term(p: Program, block: str) -> _Plan:
@@ -106,7 +102,7 @@ def check_start_with_term(p: Program, block: str) -> _Plan:
         raise refuse("it does not start at distinct iterators")
     check_only_writer(flow, block, buffer, refuse)
     terms: set[Expr] = set()
-    readers: dict[str, dict[Expr, Expr]] = {}
+    readers: dict[str, dict[Node, Expr]] = {}
     for use in flow.readers(buffer):
         if use.block == block or use.block in readers:
             continue
@@ -129,11 +125,11 @@ def check_start_with_term(p: Program, block: str) -> _Plan:
     return _Plan(term, readers)
 
 
-def _sums(reader: Block, buffer: Buffer, refuse: Refuse) -> dict[Expr, Expr]:
+def _sums(reader: Block, buffer: Buffer, refuse: Refuse) -> dict[Node, Expr]:
     """The sums of an element of the buffer and something else, in all of which it is read."""
     nodes = list(walk(reader))
     loads = {n for n in nodes if isinstance(n, Load) and n.source is buffer}
-    sums: dict[Expr, Expr] = {}
+    sums: dict[Node, Expr] = {}
     for n in nodes:
         if isinstance(n, Binary) and n.op == "add" and (n.a in loads) != (n.b in loads):
             sums[n] = n.a if n.a in loads else n.b

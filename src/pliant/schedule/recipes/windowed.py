@@ -41,6 +41,7 @@ from pliant.loop.regions import accesses
 from pliant.loop.stmt import Iter, Store
 from pliant.lower.canonical import Spec
 from pliant.lower.layout import Order
+from pliant.lower.pair_filters import PAIR
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part, live_part
 from pliant.schedule.nest import blocks_in
@@ -54,7 +55,6 @@ LINES: Final = 2  # rows of a tile, where those share what they read
 SHARED: Final = 8  # times WIDE, where one element is multiplied by vectors of filters
 MOST: Final = 7  # columns of a tile, if none are left, whose sums are of pairs of a large window
 STEP: Final = 8  # elements along a window that are unrolled: more would share little more
-PAIR: Final = 2  # products of bf16 that an instruction adds up
 
 
 def windowed_order(spec: Spec) -> Order | None:
