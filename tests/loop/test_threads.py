@@ -103,8 +103,8 @@ ROWS = REVERSE.replace("barrier()", 'barrier("warp")').replace(
     ("text", "expected"),
     [
         (REVERSE.replace(FENCE, ""),  # a missing barrier
-         "in thread block (blockIdx.x = 0) thread (threadIdx.x = 0) reads s[7] in block store, "
-         "which no thread has written yet"),
+         "in thread block (blockIdx.x = 0) thread (threadIdx.x = 3) reads s[4] in block store and "
+         "(threadIdx.x = 4) writes it in block load, with no barrier between"),
         (REVERSE.replace(FENCE, "").replace("s[-j + 7]", "s[j//2]"),  # right, by luck
          "in thread block (blockIdx.x = 0) thread (threadIdx.x = 0) writes s[0] in block load and "
          "(threadIdx.x = 1) reads it in block store, with no barrier between"),

@@ -37,6 +37,7 @@ from tests.schedule.threads import (
     device_softmax,
     device_stencil,
     device_transposition,
+    halo_stencil,
     row_softmax,
     same_on_device,
     transposition,
@@ -196,6 +197,13 @@ def test_stencil_with_its_ends_in_shared_memory() -> None:
     text = function_text(same_on_device(stencil(), q))
     assert 't = alloc(f32[10], scope="shared")' in text
     assert text.count("barrier()") == 1
+
+
+def test_a_copy_may_be_of_more_than_was_written() -> None:
+    """The last tile's part of `t` is not written where nothing needs it."""
+    p = halo_stencil().cache_read("u", "t").set_scope("t_cache", "local")
+    p = p.shrink_buffer("t_cache").bind("u_i_0", "blockIdx.x")
+    same_on_device(stencil(), p, [(0,), (1,), (6,), (9,)])
 
 
 def test_transposition_through_shared_memory() -> None:

@@ -8,7 +8,9 @@ that all give the same: InvalidModelError tells of
 
     a race          two threads use an element, one of them writes it, and they have not met since
     divergence      threads wait at different barriers, or some have ended
-    a gap           memory that threads share is read where none of them has written
+
+Where nobody has written, memory that threads share holds poison, as all memory does: a copy of a
+larger part than was written is legal, and what is computed of poison shows in the result.
 """
 
 from __future__ import annotations
@@ -417,15 +419,10 @@ class _Threads(Translator):
         *,
         write: bool,
     ) -> None:
-        """Note that `t` uses an element; refuses a race, and a load of what nobody wrote."""
+        """Note that `t` uses an element; refuses a race."""
         key = (id(place.memory.flat), address)
         element = self._launched.elements.setdefault(key, _Element())
         what = f"{buffer.name}{list(at)}"
-        if not write and element.written is None and private_axes(buffer.scope):
-            raise InvalidModelError(
-                f"{self.name}: {_in(t)}thread ({t.name}) reads {what}{t.doing}, "
-                f"which no thread has written yet"
-            )
         earlier = [element.written] if element.written is not None else []
         for use in [*earlier, *element.read] if write else earlier:
             if not use.before(t):
