@@ -101,6 +101,21 @@ VECTORS: dict[str, Layer] = {
     "one pixel": (torch.nn.Conv2d(20, 40, 1), (1, 20, 1, 1), ["contraction"]),
     "one channel": (torch.nn.Conv2d(20, 1, 1, bias=False), (1, 20, 5, 3), ["reduction"]),
     "one of each": (torch.nn.Linear(20, 1, bias=False), (1, 20), ["row"]),
+    "a view of one pixel": (
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(20, 40)),
+        (1, 20, 1, 1),
+        ["contraction"],
+    ),
+    "heads of one row": (
+        torch.nn.Sequential(Apply(lambda x: x.mT.reshape(1, 1, 20)), torch.nn.Linear(20, 40)),
+        (1, 5, 4),
+        ["contraction"],
+    ),
+    "a view of one row, one column": (
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(20, 1, bias=False)),
+        (1, 20, 1),
+        ["row"],
+    ),
 }
 
 

@@ -69,6 +69,37 @@ def test_one_product(kind: str) -> None:
         assert not torch.equal(got.double(), want)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_vector_is_a_matrix_of_one_row(precision: str) -> None:
+    """Times a constant matrix. Two values, and a sum of products of all elements, stay f32."""
+    torch.manual_seed(0)
+    w, x = torch.randn(5, 7, 33), torch.randn(5, 7)
+
+    class Products(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.w = nn.Linear(7, 33), nn.Parameter(w)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            plane = torch.einsum("ab,abn->n", x, self.w)
+            return self.layer(x[0] + 1), plane, (x * self.w[..., 0]).sum(), x[1] @ x[2]
+
+    module = Products().eval()
+    f = pliant.compile(module, (x,), precision=precision)
+    assert f.explain().count("[contraction") == 2
+    assert "linear stays f32" not in f.explain()
+    with torch.no_grad():
+        got, want = f(x), module(x)
+    bound = 2 * BF16 if precision == "bf16" else 0.03
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(
+            a, b, rtol=0, atol=bound * float(x.norm() * w.norm(dim=(0, 1)).max())
+        )
+    for a, b in zip(got[2:], want[2:], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(got[0], want[0]) and not torch.equal(got[1], want[1])
+
+
 def test_layers_store_halves_and_tell_their_accuracy(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 8)).eval()

@@ -98,9 +98,6 @@ class Bf16Products(Narrowing):
 
         return tensor.replace(body=transform(tensor.body, widened, table))
 
-    def is_constant(self, load: Load) -> bool:
-        return isinstance(load.source, Input) and load.source.name in self.constant
-
     def in_bf16(self, value: Value) -> Value:
         """The value in bf16, as near to where it is computed as views allow."""
         chain: list[Value] = []

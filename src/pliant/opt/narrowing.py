@@ -18,15 +18,17 @@ from pliant.graph.expression import expression_binding, expression_of
 from pliant.graph.function import Binding, Function, TensorType, Value
 from pliant.graph.operator import Operators
 from pliant.ir.einsum import NoEinsum, einsum_of, names_in
-from pliant.ir.expr import Binary, Expr, Load
+from pliant.ir.expr import Axis, Binary, Expr, Index, Load
 from pliant.ir.node import Node, transform
-from pliant.ir.tensor import Compute, Input, Tensor, own_nodes, producers
+from pliant.ir.tensor import Compute, Input, Tensor, compute, own_nodes, producers
+from pliant.sym.expr import as_int, var
 
 Explain = Callable[[Binding, str], None]
 """Is told of a sum of products that stays as it is, and why."""
 
 
 NO_MATRIX: Final = "no matrix product: a factor has no dimension of the result for itself"
+_Factored = tuple[Compute, tuple[Load, Load]]
 
 
 class Product(NamedTuple):
@@ -82,6 +84,9 @@ class Narrowing:
             self.add(binding, explain)
         return self.function.replace(bindings=tuple(self.bindings))
 
+    def is_constant(self, load: Load) -> bool:
+        return isinstance(load.source, Input) and load.source.name in self.constant
+
     def is_another(self, tensor: Compute, loads: tuple[Load, Load]) -> bool:
         """Whether products that are no matrix product are computed in another way, too."""
         return False
@@ -111,6 +116,9 @@ class Narrowing:
                 other: Compute | str = NO_MATRIX
                 if found.matrix or self.is_another(tensor, found.loads):
                     other = self.product(tensor, found.loads, values, memo)
+                elif row := self.with_row(tensor, found.loads, values):
+                    other = self.product(*row, values, memo)
+                    other = _without_row(other) if isinstance(other, Compute) else other
                 if isinstance(other, Compute):
                     memo[tensor], changed = other, True
                     continue
@@ -126,6 +134,27 @@ class Narrowing:
         for value, tensor in zip(binding.outputs, tensors, strict=True):
             made = memo[tensor]
             self.bindings.append(expression_binding((value,), made, values, notes, binding.spans))
+
+    def with_row(
+        self, tensor: Compute, loads: tuple[Load, Load], values: dict[str, Value]
+    ) -> _Factored | None:
+        """A vector times a constant matrix as a matrix of one row times that; None for anything
+        else."""
+        vectors = [load for load in loads if not self.is_constant(load)]
+        if len(vectors) != 1 or not isinstance(vectors[0].source, Input):
+            return None
+        (vector,), outer = vectors, {a.var for a in tensor.axes}
+        if not outer or names_in(vector) & outer:
+            return None
+        x = values[vector.source.name]
+        made = compute((1, *x.shape), lambda _, *at: placeholders(x)[at])
+        row = self.bind(f"{x.name}_row", made, {x.name: x}, "unsqueeze")
+        values[row.name] = row
+        unit = Axis(fresh_name("_row", {*names_in(tensor.body), *outer}), as_int(1))
+        read = Load(placeholders(row), (Index(var(unit.var)), *vector.indices))
+        body = transform(tensor.body, _same, {vector: read})
+        both = (read, loads[1]) if loads[0] is vector else (loads[0], read)
+        return tensor.replace(axes=(unit, *tensor.axes), body=body), both
 
     def definition(self, binding: Binding) -> tuple[Tensor, ...]:
         """What the binding computes, of placeholders with the values' names."""
@@ -146,6 +175,11 @@ class Narrowing:
         name = fresh_name(wish, self.taken)
         self.taken.add(name)
         return name
+
+
+def _without_row(tensor: Compute) -> Compute:
+    """The only row of a matrix."""
+    return compute(tensor.shape[1:], lambda *at: tensor[(0, *at)])
 
 
 def placeholders(arg: Any) -> Any:
