@@ -64,6 +64,29 @@ def test_one_product(kind: str, target: str) -> None:
         assert ((got.double() - want).abs() <= bound).all()
 
 
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(32, 32, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, _, *image = x.shape
+        y = x.reshape(n, 2, 16, *image).softmax(2)
+        return x + self.conv(y.reshape(n, 32, *image))
+
+
+def test_a_batch_of_one_costs_no_copies() -> None:
+    """A product keeps a dimension of one element, which its rows have lost."""
+    torch.manual_seed(0)
+    module, x = Heads().eval(), torch.randn(1, 32, 6, 9)
+    one = pliant.compile(module, (x,), precision="int8")
+    many = _compiled(module, torch.cat([x, x]))
+    assert one.stats()["launches"] <= many.stats()["launches"]
+    assert one.explain().count("[contraction") == 1
+    with torch.no_grad():
+        torch.testing.assert_close(one(x), module(x), rtol=0.02, atol=0.02)
+
+
 def _like(module: nn.Module, weight: torch.Tensor) -> nn.Module:
     """The layer with another weight and no bias."""
     if isinstance(module, nn.Linear):

@@ -100,6 +100,50 @@ def test_a_vector_is_a_matrix_of_one_row(precision: str) -> None:
     assert not torch.equal(got[0], want[0]) and not torch.equal(got[1], want[1])
 
 
+class OneHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+        self.parts = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.out = nn.Linear(32, 32, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        q, k, v = (p(x).view(x.shape[0], -1, 1, 32).transpose(1, 2) for p in self.parts)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return self.out(y.reshape(x.shape[0], -1, 32))
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(32, 32, 4, 4), nn.LayerNorm(32)
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32, bias=False)
+        self.window = nn.Conv2d(64, 64, 3, padding=1, groups=64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.up(self.norm(self.conv(x).flatten(2).transpose(1, 2)))
+        y = self.window(y.transpose(1, 2).reshape(x.shape[0], 64, 8, 16))
+        return self.down(F.gelu(y.flatten(2).transpose(1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"), [(OneHead, (1, 24, 32)), (Tokens, (1, 32, 32, 64))], ids=["head", "tokens"]
+)
+def test_a_batch_of_one_costs_no_copies(make: Any, shape: tuple[int, ...]) -> None:
+    """As many kernels as for any batch, each of which stores as little."""
+    torch.manual_seed(0)
+    module, x = make().eval(), torch.randn(shape)
+    one = pliant.compile(module, (x,), precision="bf16")
+    many = pliant.compile(
+        module, (torch.cat([x, x]),), dynamic_shapes=({0: "n"},), precision="bf16"
+    )
+    assert one.stats()["launches"] == many.stats()["launches"]
+    assert one.explain().count(" cast\n") == many.explain().count(" cast\n")
+    with torch.no_grad():
+        torch.testing.assert_close(one(x), module(x), rtol=0.02, atol=0.02)
+
+
 def test_layers_store_halves_and_tell_their_accuracy(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 8)).eval()

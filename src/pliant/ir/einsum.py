@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pliant.ir.expr import Axis, Expr, Index, Reduce, Select, const
+from pliant.ir.expr import Axis, Binary, Expr, Index, Reduce, Select, const
 from pliant.ir.tensor import Compute, Tensor, own_nodes
 from pliant.sym.expr import var
 
@@ -69,6 +69,20 @@ def split_guard(combiner: str, term: Expr) -> tuple[Expr, Expr | None]:
     if combiner == "sum" and isinstance(term, Select) and term.b is const(0, term.dtype):
         return term.a, term.cond
     return term, None
+
+
+def product_sides(tensor: Compute) -> tuple[frozenset[str], ...]:
+    """The output axes that each factor of a product of matrices has, whatever is done to elements
+    before they are multiplied; empty for what is none."""
+    body = tensor.body
+    if not isinstance(body, Reduce) or body.combiner != "sum":
+        return ()
+    term = body.body
+    if not isinstance(term, Binary) or term.op != "mul":
+        return ()
+    outer = {a.var for a in tensor.axes}
+    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
+    return (rows, columns) if rows - columns and columns - rows else ()
 
 
 def names_in(x: Expr) -> frozenset[str]:

@@ -18,11 +18,12 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import Final
 
-from pliant.ir.einsum import names_in
-from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, substitute
+from pliant.ir.einsum import names_in, product_sides
+from pliant.ir.expr import Axis, Expr, Index, Load, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, own_nodes
 from pliant.lower.access import bare_name, is_copy
+from pliant.lower.constants import constant_values
 from pliant.lower.inline_copies import simplify_indices, through
 from pliant.lower.split_axes import Halves, Split, joined, split_space
 from pliant.lower.stages import Stage, Stages, remove_dead
@@ -36,7 +37,7 @@ _FIRST: Final = Index(as_int(0))
 
 def split_batches(s: Stages) -> None:
     """Rewrite in place."""
-    wishes, weights = _wishes(s), {value.name for value, _ in s.weights}
+    wishes, constants = _wishes(s), constant_values(s)  # what is made of weights alone, too
     whole: dict[str, Compute] = {}  # what was split, in one
     follow = set[str]()  # what is made of split values, over the dimensions they have
     stages: dict[str, Stage] = {}
@@ -52,9 +53,9 @@ def split_batches(s: Stages) -> None:
         after = not follow.isdisjoint(stage.inputs)
         split = None
         if name not in s.results and not is_copy(tensor):
-            split = _split(tensor, follow if after else None, wishes.get(name), weights, s.facts)
+            split = _split(tensor, follow if after else None, wishes.get(name), constants, s.facts)
         if split is None:
-            if after and not is_copy(tensor) and not _sides(tensor):
+            if after and not is_copy(tensor) and not product_sides(tensor):
                 follow.add(name)
             continue
         apart, axis, inner = split
@@ -82,7 +83,7 @@ def _wishes(s: Stages) -> dict[str, Wish]:
         if not isinstance(tensor, Compute):
             wishes |= dict.fromkeys(stage.inputs)
             continue
-        own = None if _sides(tensor) else wishes.get(name)
+        own = None if product_sides(tensor) else wishes.get(name)
         for load in own_nodes(tensor.body):
             if isinstance(load, Load) and load.source.name in s.stages:
                 found = _wish(tensor, load, own)
@@ -118,14 +119,14 @@ def _split(
     tensor: Compute,
     follow: Container[str] | None,
     wish: Wish | None,
-    weights: Container[str],
+    constants: Container[str],
     facts: Facts,
 ) -> tuple[Compute, Axis, Int] | None:
     """With two axes for one that is read in two digits, here or, as a `wish`, by others; that axis,
     and the extent of the inner one. Of a product, or what reads values that `follow` one."""
     for d, axis in enumerate(tensor.axes):
-        is_batch = _is_batch(tensor, axis, weights)
-        if not is_batch and (follow is None or _sides(tensor)):
+        is_batch = _is_batch(tensor, axis, constants)
+        if not is_batch and (follow is None or product_sides(tensor)):
             continue
         inner = wish[1] if is_batch and wish and wish[0] == d else _inner(tensor, axis, follow)
         outer = None if inner is None else exact_quotient(axis.extent, inner)
@@ -136,27 +137,14 @@ def _split(
     return None
 
 
-def _is_batch(tensor: Compute, axis: Axis, weights: Container[str]) -> bool:
+def _is_batch(tensor: Compute, axis: Axis, constants: Container[str]) -> bool:
     """Whether there is a product of matrices, none of weights, for each value of an iterator. (One
     value may be said of one factor alone, or of none.)"""
-    sides = _sides(tensor)
+    sides = product_sides(tensor)
     if axis.extent != 1:
         return bool(sides) and all(axis.var in side for side in sides)
     loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load))
-    return bool(sides) and not any(n.source.name in weights for n in loads)
-
-
-def _sides(tensor: Compute) -> tuple[frozenset[str], ...]:
-    """The output axes that each factor of a product of matrices has; empty for what is none."""
-    body = tensor.body
-    if not isinstance(body, Reduce) or body.combiner != "sum":
-        return ()
-    term = body.body
-    if not isinstance(term, Binary) or term.op != "mul":
-        return ()
-    outer = {a.var for a in tensor.axes}
-    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
-    return (rows, columns) if rows - columns and columns - rows else ()
+    return bool(sides) and not any(n.source.name in constants for n in loads)
 
 
 def _inner(tensor: Compute, axis: Axis, follow: Container[str] | None) -> Int | None:

@@ -6,8 +6,9 @@
 
 The maps over such values follow. A dimension that merely has one element, such as a batch of one,
 is read through its axis, so it stays. What something other than a comprehension reads keeps its
-dimensions, and so do products and sliding windows: theirs say which way an image lies. A result
-that is a reduction is a copy of one that may lose them.
+dimensions, and so do products and sliding windows: theirs say which way an image lies. The one row
+that a constant matrix is multiplied by keeps one, without which it were a vector
+(`vector_products`). A result that is a reduction is a copy of one that may lose them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,25 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from pliant.ir.einsum import names_in
-from pliant.ir.expr import Expr, Index, Load, substitute
+from pliant.ir.einsum import names_in, product_sides, split_guard
+from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, index_names, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import classify, slides
+from pliant.lower.constants import constant_values
 from pliant.lower.stages import Stage, Stages
 
 
 def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
     """Rewrite in place; not those stages of which somebody has decided how they lie."""
     _set_results_apart(s, keep)
-    fixed = {*s.results, *keep}
+    fixed, constants = {*s.results, *keep}, constant_values(s)
+    rows: dict[str, tuple[int, ...]] = {}
     for stage in s.stages.values():
         if not isinstance(stage.tensor, Compute):
             fixed.update(stage.inputs)
+        else:
+            rows |= _only_row(stage.tensor, constants)
         fixed.update(_read_by_data(stage))
     kept: dict[str, tuple[int, ...]] = {}  # dimensions that are left, of stages that lost some
     for name, stage in s.stages.items():
@@ -42,6 +47,8 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
         tensor = _reading(tensor, kept, s)
         used = names_in(tensor.body)
         left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1 or a.var in used)
+        if name in rows and not {*rows[name]} & {*left}:
+            left = tuple(sorted((*left, rows[name][0])))
         drop = is_row and len(left) < len(tensor.axes)
         if drop:
             gone = {a.var: 0 for d, a in enumerate(tensor.axes) if d not in left}
@@ -80,6 +87,27 @@ def _is_row_of_units(tensor: Compute) -> bool:
     return units and along and classify(tensor) == "reduction"
 
 
+def _only_row(tensor: Compute, constants: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """The values that are the one row of a matrix that a constant one is multiplied by, with the
+    dimensions that may be its rows."""
+    body, outer = tensor.body, {a.var: a.extent for a in tensor.axes}
+    if not isinstance(body, Reduce) or body.combiner != "sum":
+        return {}
+    term, _ = split_guard("sum", body.body)
+    if not isinstance(term, Binary) or term.op != "mul":
+        return {}
+    for row, matrix in ((term.a, term.b), (term.b, term.a)):
+        here = names_in(row) & outer.keys()
+        fixed = {n.source.name for n in own_nodes(matrix) if isinstance(n, Load)}
+        if here and all(outer[v] == 1 for v in here) and fixed and fixed <= {*constants}:
+            loads = [n for n in own_nodes(row) if isinstance(n, Load)]
+            at = {n.source.name: [index_names(i) & here for i in n.indices] for n in loads}
+            return {
+                v: dims for v, x in at.items() if (dims := tuple(d for d, i in enumerate(x) if i))
+            }
+    return {}
+
+
 def _read_by_data(stage: Stage) -> set[str]:
     """Stages that are read at places that depend on data: an index of a unit dimension may be out
     of range, which fails the call."""
@@ -94,7 +122,7 @@ def _is_row_value(tensor: Compute, s: Stages, kept: dict[str, Any]) -> bool:
     other shapes."""
     kind = classify(tensor)
     if kind == "reduction":
-        return not slides(tensor)
+        return not slides(tensor) and not product_sides(tensor)
     if kind not in ("map", "copy"):
         return False
     names = {n.source.name for n in own_nodes(tensor.body) if isinstance(n, Load)}

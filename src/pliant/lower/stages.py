@@ -126,7 +126,8 @@ def fission(function: Function, operators: Operators, facts: Facts) -> Stages:
             definitions[key] = tensors
         operands = _operand_names(binding.args)
         found = expression_of(binding)
-        notes = () if found is None else found[1]
+        # What it is for is no decision.
+        notes = () if found is None else tuple(x for x in found[1] if x[0] != "op")
         op = dict(binding.attributes().get("notes", ())).get("op", binding.op)
         memo: dict[Node, Any] = {}
         names: dict[Tensor, str] = {}
