@@ -240,8 +240,11 @@ def _read_along(loads: Sequence[Load], orders: Mapping[str, Order]) -> str:
 
 
 def _ends_reduced(load: Load, tensor: Compute) -> bool:
-    """Whether the reduction runs over rows of what is loaded: along its last dimensions."""
+    """Whether the reduction runs over rows of what is loaded: along its last dimensions, but for
+    those of one element."""
     names = [_bare(i) for i in load.indices]
+    while names and not names[-1] and load.source.shape[len(names) - 1] == 1:
+        names.pop()
     outer, inner = {a.var for a in tensor.axes}, {a.var for a in tensor.reduce_axes}
     rows = len(names) - len(inner)
     return len(names) == len(outer | inner) and (set(names[:rows]), set(names[rows:])) == (

@@ -27,7 +27,8 @@ def reshape(x: Tensor, *, shape: Sequence[IntLike]) -> Tensor:
     def place(i: tuple[Int, ...]) -> list[Int]:
         at: list[Int] = []
         for (a, b), (c, d) in groups:
-            at += _regrouped(i[c:d], out[c:d], x.shape[a:b])
+            same = x.shape[a:b] == out[c:d]
+            at += i[c:d] if same else _regrouped(i[c:d], out[c:d], x.shape[a:b])
         return at
 
     return compute(out, lambda *i: x[tuple(place(i))], "reshape", requires)
@@ -56,12 +57,23 @@ def _cuts(left: Shape, right: Shape) -> list[Span]:
         prefixes.setdefault(below, c)
         below = below * dim
     below = as_int(1)
+    _along_units(cuts, left, right)
     for a, dim in enumerate(left, 1):
         below = below * dim
         found = prefixes.get(below)
-        if found is not None and found > cuts[-1][1]:
+        if a > cuts[-1][0] and found is not None and found > cuts[-1][1]:
             cuts.append((a, found))
+            _along_units(cuts, left, right)
     return cuts
+
+
+def _along_units(cuts: list[Span], left: Shape, right: Shape) -> None:
+    """Dimensions of one element that both shapes go on with are the same, as larger ones are: what
+    reads a batch of one does so along its batch."""
+    a, c = cuts[-1]
+    while a < len(left) and c < len(right) and left[a] == right[c] == 1:
+        a, c = a + 1, c + 1
+        cuts.append((a, c))
 
 
 def _regrouped(i: Shape, extents: Shape, dims: Shape) -> list[Int]:
