@@ -100,6 +100,26 @@ def test_a_vector_is_a_matrix_of_one_row(precision: str) -> None:
     assert not torch.equal(got[0], want[0]) and not torch.equal(got[1], want[1])
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_mean_of_one_element_is_stored_as_f32(batch: int) -> None:
+    """It is taken away from what it is the mean of: nothing is left, not the rounding error."""
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear = nn.LayerNorm(1), nn.Linear(1, 40)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(self.norm(x.unsqueeze(0).reshape(1, batch, 4, 4, 1)))
+
+    torch.manual_seed(0)
+    module, x = Rows().eval(), torch.randn(2 * batch, 1, 8)
+    with torch.no_grad():
+        want = module(x)
+    got = pliant.compile(module, (x,), precision="bf16")(x)
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+
+
 class OneHead(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ without another product or window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -143,18 +143,10 @@ def _is_place(body: Expr, name: str) -> bool:
 
 def _is_spread(tensor: Compute, name: str) -> bool:
     """Whether many elements are made of one of the value's: it is small, and may be a mean that is
-    taken away, or what is over a deviation (of a single element, too, a mean is no reduction: along
-    such an axis it is spread where something else is read)."""
-    found = [n for n in own_nodes(tensor.body) if isinstance(n, Load)]
-    loads, others = [n for n in found if _reads(n, name)], [n for n in found if not _reads(n, name)]
-    read = _places(others)
-    axes = {a.var for a in tensor.axes if a.extent != 1 or a.var in read}
-    return any(axes - _places([n]) for n in loads)
-
-
-def _places(loads: Sequence[Load]) -> set[str]:
-    """The iterators that say where values are read."""
-    return {v for n in loads for i in n.indices for v in index_names(i)}
+    taken away, or what is over a deviation (of a single element, too, a mean is no reduction)."""
+    axes = {a.var for a in tensor.axes}
+    loads = (n for n in own_nodes(tensor.body) if isinstance(n, Load) and _reads(n, name))
+    return any(axes - {v for i in n.indices for v in index_names(i)} for n in loads)
 
 
 def _is_told_apart(r: _Reader, name: str) -> bool:
