@@ -71,17 +71,22 @@ def split_guard(combiner: str, term: Expr) -> tuple[Expr, Expr | None]:
     return term, None
 
 
+def product_factors(tensor: Compute) -> tuple[Expr, Expr] | None:
+    """What a sum of products multiplies; None for what is none."""
+    match tensor.body:
+        case Reduce("sum", _, Binary("mul", a, b)):
+            return a, b
+    return None
+
+
 def product_sides(tensor: Compute) -> tuple[frozenset[str], ...]:
     """The output axes that each factor of a product of matrices has, whatever is done to elements
     before they are multiplied; empty for what is none."""
-    body = tensor.body
-    if not isinstance(body, Reduce) or body.combiner != "sum":
-        return ()
-    term = body.body
-    if not isinstance(term, Binary) or term.op != "mul":
+    factors = product_factors(tensor)
+    if factors is None:
         return ()
     outer = {a.var for a in tensor.axes}
-    rows, columns = (names_in(side) & outer for side in (term.a, term.b))
+    rows, columns = (names_in(side) & outer for side in factors)
     return (rows, columns) if rows - columns and columns - rows else ()
 
 

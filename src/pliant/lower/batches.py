@@ -138,8 +138,8 @@ def _split(
 
 
 def _is_batch(tensor: Compute, axis: Axis, constants: Container[str]) -> bool:
-    """Whether there is a product of matrices, none of weights, for each value of an iterator. (One
-    value may be said of one factor alone, or of none.)"""
+    """Whether there is a product of matrices, none of which is constant, for each value of an
+    iterator. (One value may be said of one factor alone, or of none.)"""
     sides = product_sides(tensor)
     if axis.extent != 1:
         return bool(sides) and all(axis.var in side for side in sides)

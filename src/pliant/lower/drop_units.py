@@ -13,12 +13,12 @@ that a constant matrix is multiplied by keeps one, without which it were a vecto
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import replace
 from typing import Any
 
-from pliant.ir.einsum import names_in, product_sides, split_guard
-from pliant.ir.expr import Binary, Expr, Index, Load, Reduce, index_names, substitute
+from pliant.ir.einsum import names_in, product_factors, product_sides
+from pliant.ir.expr import Expr, Index, Load, index_names, substitute
 from pliant.ir.node import Node, transform
 from pliant.ir.tensor import Compute, Input, own_nodes
 from pliant.lower.access import classify, slides
@@ -47,7 +47,7 @@ def drop_units(s: Stages, keep: Collection[str] = ()) -> None:
         tensor = _reading(tensor, kept, s)
         used = names_in(tensor.body)
         left = tuple(d for d, a in enumerate(tensor.axes) if a.extent != 1 or a.var in used)
-        if name in rows and not {*rows[name]} & {*left}:
+        if rows.get(name) and {*rows[name]}.isdisjoint(left):
             left = tuple(sorted((*left, rows[name][0])))
         drop = is_row and len(left) < len(tensor.axes)
         if drop:
@@ -87,23 +87,18 @@ def _is_row_of_units(tensor: Compute) -> bool:
     return units and along and classify(tensor) == "reduction"
 
 
-def _only_row(tensor: Compute, constants: Collection[str]) -> dict[str, tuple[int, ...]]:
+def _only_row(tensor: Compute, constants: Set[str]) -> dict[str, tuple[int, ...]]:
     """The values that are the one row of a matrix that a constant one is multiplied by, with the
     dimensions that may be its rows."""
-    body, outer = tensor.body, {a.var: a.extent for a in tensor.axes}
-    if not isinstance(body, Reduce) or body.combiner != "sum":
-        return {}
-    term, _ = split_guard("sum", body.body)
-    if not isinstance(term, Binary) or term.op != "mul":
-        return {}
-    for row, matrix in ((term.a, term.b), (term.b, term.a)):
+    factors, outer = product_factors(tensor), {a.var: a.extent for a in tensor.axes}
+    for row, matrix in () if factors is None else (factors, factors[::-1]):
         here = names_in(row) & outer.keys()
         fixed = {n.source.name for n in own_nodes(matrix) if isinstance(n, Load)}
-        if here and all(outer[v] == 1 for v in here) and fixed and fixed <= {*constants}:
+        if here and all(outer[v] == 1 for v in here) and fixed and fixed <= constants:
             loads = [n for n in own_nodes(row) if isinstance(n, Load)]
-            at = {n.source.name: [index_names(i) & here for i in n.indices] for n in loads}
             return {
-                v: dims for v, x in at.items() if (dims := tuple(d for d, i in enumerate(x) if i))
+                n.source.name: tuple(d for d, i in enumerate(n.indices) if index_names(i) & here)
+                for n in loads
             }
     return {}
 

@@ -27,8 +27,7 @@ def reshape(x: Tensor, *, shape: Sequence[IntLike]) -> Tensor:
     def place(i: tuple[Int, ...]) -> list[Int]:
         at: list[Int] = []
         for (a, b), (c, d) in groups:
-            same = x.shape[a:b] == out[c:d]
-            at += i[c:d] if same else _regrouped(i[c:d], out[c:d], x.shape[a:b])
+            at += _regrouped(i[c:d], out[c:d], x.shape[a:b])
         return at
 
     return compute(out, lambda *i: x[tuple(place(i))], "reshape", requires)
@@ -61,7 +60,7 @@ def _cuts(left: Shape, right: Shape) -> list[Span]:
     for a, dim in enumerate(left, 1):
         below = below * dim
         found = prefixes.get(below)
-        if a > cuts[-1][0] and found is not None and found > cuts[-1][1]:
+        if found is not None and found > cuts[-1][1]:
             cuts.append((a, found))
             _along_units(cuts, left, right)
     return cuts
@@ -78,6 +77,8 @@ def _along_units(cuts: list[Span], left: Shape, right: Shape) -> None:
 
 def _regrouped(i: Shape, extents: Shape, dims: Shape) -> list[Int]:
     """Position `i` in a box of `extents`, as a position in a box `dims` with as many elements."""
+    if extents == dims:
+        return list(i)
     flat = as_int(0)
     for k, extent in zip(i, extents, strict=True):
         if extent != 1:

@@ -88,7 +88,7 @@ class Int8Products(Narrowing):
             return "a factor is computed by the operator itself"
         if not all(_is_stored(side, load) for side, load in sides):
             return "its terms are no products of two f32 values as they are stored"
-        weights = [x.source.name in self.constant for x in loads]
+        weights = [self.is_constant(x) for x in loads]
         if sum(weights) != 1:
             return "neither factor is a weight" if not any(weights) else "both factors are weights"
         terms = 1

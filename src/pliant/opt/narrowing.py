@@ -3,7 +3,7 @@
 What is a product is said by an operator's definition, not by its name: a sum of products of two f32
 values, each with dimensions of the result that the other lacks. Softmax and normalisations are
 none; windows without a matrix (depthwise convolutions) and groups of channels are for a narrowing
-to say.
+to say. A vector times a constant matrix is taken for a matrix of one row.
 """
 
 from __future__ import annotations
