@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,3 +336,25 @@ def test_calls_by_name_take_dicts() -> None:
         with pytest.raises(ShapeError) as caught:
             call()  # type: ignore[no-untyped-call]
         assert str(caught.value) == text
+
+
+def test_the_native_target_has_the_first_cache_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux tells it, or of what size targets have by default; named targets never depend on
+    the machine."""
+    named = targets.target(targets.target("native").name)
+    assert named.l1 == targets.Target.l1 == 32 << 10
+    told = [("1", "Instruction", "64K"), ("1", "Data", "48K"), ("2", "Unified", "2048K")]
+    for k, facts in enumerate(told):
+        (tmp_path / f"index{k}").mkdir()
+        for name, fact in zip(("level", "type", "size"), facts, strict=True):
+            (tmp_path / f"index{k}" / name).write_text(fact + "\n")
+    for folder, bytes_ in ((tmp_path, 48 << 10), (tmp_path / "none", 32 << 10)):
+        monkeypatch.setattr(targets, "_CACHES", folder)
+        targets._first_cache.cache_clear()
+        assert targets.target("native") == dataclasses.replace(named, l1=bytes_)
+    (tmp_path / "index1" / "size").write_text("strange")
+    targets._first_cache.cache_clear()
+    assert targets.target("native") == named
+    targets._first_cache.cache_clear()

@@ -15,6 +15,7 @@ from pliant.ir.expr import loads_of
 from pliant.loop.stmt import PARTS, PREFETCH, STREAM, For, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.function import lower_function
+from pliant.lower.row_facts import NEAR
 from pliant.ops.table import OPERATORS
 from pliant.schedule.program import Program
 from pliant.schedule.recipes import row
@@ -33,7 +34,7 @@ class Twice(nn.Module):
 
 def scheduled(
     module: nn.Module, rows: int = 0, columns: int = 100, *, any_length: bool = False,
-    large: bool = False, lanes: int = LANES,
+    large: bool = False, lanes: int = LANES, near: int = NEAR,
 ) -> Program:  # fmt: skip
     """The last kernel of a module on rows, any number of them or so many; `large`: as if it were
     known that there are many."""
@@ -43,7 +44,7 @@ def scheduled(
     imported = import_model(Request(module.eval(), args, None, dynamic), OPERATORS)
     *_, (_, launch) = lower_function(imported.function, OPERATORS, 32).main.launches
     recipe = {"row": row_recipe, "map": map_recipe}[launch.spec.kind]
-    return recipe(known(launch.spec, large), lanes, 1000)
+    return recipe(known(launch.spec, large), lanes, 1000, near)
 
 
 def known(spec: Spec, large: bool) -> Spec:
@@ -357,6 +358,19 @@ def test_rows_are_stored_as_sums_are_read(
         y = np.full((rows, columns), np.nan, np.float32)
         native(p.function, [x, y], {"n0": rows})
         np.testing.assert_allclose(y, module(torch.tensor(x)), rtol=1e-5, atol=1e-6)
+
+
+def test_long_rows_are_stored_by_themselves_where_the_first_cache_is_large() -> None:
+    """Those of which four leave no room in it: nothing of the next one is summed meanwhile."""
+    for module, columns, late in [
+        (nn.LayerNorm(4096), 4096, False), (nn.RMSNorm(4096), 4096, False),
+        (nn.LayerNorm(2560), 2560, True), (nn.Softmax(-1), 4096, True),
+    ]:  # fmt: skip
+        for near, found in ((NEAR, True), (48 << 10, late)):
+            p = scheduled(module, columns=columns, large=True, near=near)
+            assert any(n.endswith("_p") for n in p.blocks) is found
+    p = scheduled(nn.LayerNorm(4096), columns=4096, large=True, near=48 << 10)
+    assert {share for *_, share in noted(p, PREFETCH)} == {2}
 
 
 @pytest.mark.parametrize(("large", "lanes", "depth"), [(True, 8, 6), (True, 16, 5), (False, 8, 5)])

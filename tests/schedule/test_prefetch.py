@@ -211,3 +211,46 @@ def test_shared() -> None:
         np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
     with pytest.raises(SchedulingError, match="no serial loop share 2"):
         vectors().prefetch("y_j_1", "x", 64, share=2)
+
+
+def test_runs_of_a_later_iteration() -> None:
+    """A serial loop asks for what it says of the next iteration of one around it."""
+    p = chain().compute_inline("a").compute_inline("b").split("y_j", 16)
+    q = p.prefetch("y_j_0", "x", 16 * var("y_j_0"), of="y_i", runs=(2, k, 16))
+    same(p, q)
+    same(p, q.vectorize("y_j_1").parallel("y_i"))
+    assert parse_function(to_text(q.function)) == q.function
+    plain = rows_ahead(lower_blocks(q.function))
+    (asked,) = (
+        dict(s.notes)[PREFETCH] for s in statements(plain.body)
+        if isinstance(s, For) and PREFETCH in dict(s.notes)
+    )  # fmt: skip
+    name, lines, _, cache, size = asked
+    assert (name, cache, size) == ("x", 1, 16)
+    start = minimum(var("y_i") + 1, var("n") - 1) * k + 16 * var("y_j_0")
+    assert lines == (start, start + k)
+    text = kernel_source(q.function, target("x86-64-avx512")).text
+    assert text.count("call void @llvm.prefetch") == 2
+    for rows, columns in ((1, 16), (6, 33), (0, 5)):
+        x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+        y = np.full_like(x, np.nan)
+        native(q.function, [x, y], {"n": rows, "k": columns})
+        np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
+
+
+def test_runs_that_are_refused() -> None:
+    p = chain().compute_inline("a").compute_inline("b").split("y_j", 16)
+    for loop, buffer, ahead, of, runs, why in [
+        ("y_j_0", "x", 0, "", (2, k, 16), "no serial loop inside of another"),
+        ("y_j_0", "x", 0, "y_j_1", (2, k, 16), "no serial loop inside of y_j_1"),
+        ("y_j_0", "x", 0, "y_i", (0, k, 16), "both numbers"),
+        ("y_j_0", "x", 0, "y_i", (2, k, k), "both numbers"),
+        ("y_j_0", "x", 0, "y_i", (2, k), "both numbers"),
+        ("y_j_0", "x", var("y_j_1"), "y_i", (2, k, 16), "told by y_j_1"),
+        ("y_j_0", "x", 0, "y_i", (2, var("y_j_0"), 16), "told by y_j_0"),
+        ("y_j_0", "y", 0, "y_i", (2, k, 16), "no y to read"),
+    ]:
+        with pytest.raises(SchedulingError, match=why):
+            p.prefetch(loop, buffer, ahead, of=of, runs=runs)
+    with pytest.raises(SchedulingError, match="no serial loop inside of y_i"):
+        p.vectorize("y_j_1").prefetch("y_j_1", "x", 0, of="y_i", runs=(2, k, 16))

@@ -14,9 +14,22 @@ from pliant.base.dtypes import DTYPES, DType
 from pliant.codegen.llvm.target import target
 from pliant.frontend.select import Request, import_model
 from pliant.ir.expr import Index
-from pliant.loop.stmt import STREAM, BufferRef, For, Function, Invoke, buffer
+from pliant.loop.lower_blocks import lower_blocks
+from pliant.loop.rows_ahead import rows_ahead
+from pliant.loop.stmt import (
+    PREFETCH,
+    STREAM,
+    Alloc,
+    BufferRef,
+    For,
+    Function,
+    Invoke,
+    Seq,
+    Stmt,
+    buffer,
+)
 from pliant.lower.function import lower_function
-from pliant.lower.row_facts import LARGE
+from pliant.lower.row_facts import LARGE, NEAR
 from pliant.ops.table import OPERATORS
 from pliant.pipeline import compile_imported
 from pliant.schedule.program import Program
@@ -68,12 +81,14 @@ ROWS = {"a": {0: "batch", 1: "rows", 2: "depth"}, "b": {0: "batch", 1: "columns"
 
 
 def scheduled(
-    module: torch.nn.Module, dynamic: Any, *args: torch.Tensor, large: int = LARGE
-) -> tuple[Program, Program]:
+    module: torch.nn.Module, dynamic: Any, *args: torch.Tensor, large: int = LARGE, lanes: int = 4,
+    near: int = NEAR,
+) -> tuple[Program, Program]:  # fmt: skip
     """The kernel as it is written, and by the recipe, with squares of 4."""
     imported = import_model(Request(module, args, None, dynamic), OPERATORS)
-    ((_, launch),) = lower_function(imported.function, OPERATORS, 4).main.launches
-    return start(launch.spec, intrinsics=squares(4)), map_recipe(launch.spec, 4, large)
+    ((_, launch),) = lower_function(imported.function, OPERATORS, lanes).main.launches
+    p = start(launch.spec, intrinsics=squares(lanes))
+    return p, map_recipe(launch.spec, lanes, large, near)
 
 
 def calls(p: Program) -> list[str]:
@@ -139,6 +154,54 @@ def test_several_sources() -> None:
     for large in (LARGE, PAST):
         p, q = scheduled(Sum(), (sizes, sizes, {0: "m", 1: "n"}), x, x + 1, z, large=large)
         check(p, q, [(3, 5), (8, 4), (9, 6)], 2)
+
+
+def asked_in(q: Program, names: dict[str, int]) -> set[int]:
+    """Places, in elements, that a kernel asks for with these sizes, in all iterations of its first
+    loop but the last."""
+    plain = rows_ahead(lower_blocks(q.function))
+    found = set[int]()
+
+    def visit(s: Stmt, at: dict[str, int]) -> None:
+        if not isinstance(s, For):
+            for part in s.stmts if isinstance(s, Seq) else [s.body] if isinstance(s, Alloc) else []:
+                visit(part, at)
+            return
+        extent = s.extent.subs(at).value
+        for k in range(extent - 1 if len(at) == len(names) else extent):
+            here = {**at, s.var: k}
+            if PREFETCH in dict(s.notes):
+                _, lines, _, cache, size = dict(s.notes)[PREFETCH]
+                assert cache == 1
+                starts = [x.subs(here).value for x in lines]
+                found.update(x + e for x in starts for e in range(size))
+            visit(s.body, here)
+
+    visit(plain.body, dict(names))
+    return found
+
+
+def test_blocks_ask_for_the_next() -> None:
+    """All of it, line by line, for a first cache that is large; wide ones and narrow ones."""
+    dynamic = ({0: "rows", 1: "columns"},)
+    p, q = scheduled(Turn(), dynamic, torch.zeros(300, 600), lanes=16, near=48 << 10)
+    assert calls(q) == ["turn_f32_16"]
+    cases = [(3, 5), (16, 16), (70, 300), (0, 30), (170, 17)]
+    same(p, q, cases, callees={i.callee: i.semantics for i in squares(16)})
+    n, m = q.function.sizes
+    for rows, columns in ((192, 512), (128, 64), (192, 128), (128, 256)):
+        high, wide = 64, min(columns, 256)
+        blocks = [
+            {(i + a) * columns + j + b for a in range(high) for b in range(wide)}
+            for i in range(0, rows, high) for j in range(0, columns, wide)
+        ]  # fmt: skip
+        sizes = [{n: rows, m: columns}, {n: columns, m: rows}]
+        given = next(x for x in sizes if q.function.buffers[0].shape[0].subs(x).value == rows)
+        assert asked_in(q, given) >= set().union(*blocks[1:])
+    for module, args in ((Turn(), torch.zeros(300, 600)), (Sum(), torch.zeros(300, 300))):
+        given = (args,) * (3 if isinstance(module, Sum) else 1)
+        _, q = scheduled(module, None, *given, lanes=16)
+        assert set(calls(q)) == {"transpose_f32_16"}  # asks by itself
 
 
 def test_edges() -> None:

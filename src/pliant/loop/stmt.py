@@ -177,7 +177,9 @@ class For(Stmt):
     the buffer, in every vector, or by every iteration of a loop that is not vectorized (by all of
     them for the first of `share` parts of it), to come as near as that level of the caches;
     (PREFETCH, (buffer, n, loop, cache, 1)) for what vectors read n iterations of an outer loop
-    later."""
+    later, (PREFETCH, (buffer, n, loop, cache, (count, step, size))) for so many runs of `size`
+    elements, `step` apart, from n elements behind where the next iteration of an outer loop begins
+    to read."""
 
     var: str
     extent: Int

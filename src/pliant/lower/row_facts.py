@@ -31,20 +31,24 @@ from pliant.sym.facts import Facts
 # Bytes of outputs that no cache keeps beside what they are made of (Zen 4, a last level of 32 MB:
 # softmax of 13 MB takes 0.56 as long past it, with a kernel that reads it next 0.84).
 LARGE: Final = 12 << 20
-LONG: Final = 8 << 10  # bytes of rows of which four leave no room in a first cache (of 32 KB)
+NEAR: Final = 32 << 10  # bytes of a first cache
+LONG: Final = NEAR // 4  # … of rows of which four leave no room in it
+LONGER: Final = 12 << 10  # … nor in one of 48 KB
 SHORT: Final = 128  # columns, of which those before a cache line are not divided from the rest
 
 
 @dataclass(frozen=True)
 class Rows:
     """What is known of rows. `large`: that the outputs have at least LARGE bytes, or twice as many
-    are read; `long`: that a row of some output has at least LONG bytes; `moderate`: that of none it
-    has, and at least SHORT columns; `in_lines`: that the rows of all outputs fill cache lines."""
+    are read; `long`, `longer`: that a row of some output has at least LONG or LONGER bytes;
+    `moderate`: that of none it has LONG, and at least SHORT columns; `in_lines`: that the rows of
+    all outputs fill cache lines."""
 
     large: bool = False
     long: bool = False
     moderate: bool = False
     in_lines: bool = False
+    longer: bool = False
 
 
 NOTHING: Final = Rows()
@@ -58,6 +62,7 @@ def rows_of(group: Group, facts: Facts) -> tuple[Rows, tuple[tuple[Int, Rows], .
         _is_zero(facts, _to_long(group)),
         _is_zero(facts, _from_moderate(group)),
         all(facts.divisible(row, LINE) for row in _bytes(group)),
+        _is_zero(facts, _to_long(group, LONGER)),
     )
     found: list[tuple[Int, Rows]] = []
     for guard, rows in _candidates(group, base):
@@ -108,9 +113,9 @@ def _lacks(group: Group) -> Int:
     return maximum(0, minimum(LARGE - written, *(2 * LARGE - n for n in read)))
 
 
-def _to_long(group: Group) -> Int:
+def _to_long(group: Group, long: int = LONG) -> Int:
     rows = _bytes(group)
-    return maximum(0, LONG - maximum(*rows)) if rows else as_int(LONG)
+    return maximum(0, long - maximum(*rows)) if rows else as_int(long)
 
 
 def _from_moderate(group: Group) -> Int:

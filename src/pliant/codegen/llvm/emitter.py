@@ -107,8 +107,8 @@ class _Scope:
 
 
 # A buffer, how far ahead it is asked for, or what is, into which level of the caches, and for which
-# part of it.
-Ask = tuple[str, Int | Load, str, int, int]
+# part of it; or the places of lines, and how many elements of each.
+Ask = tuple[str, Int | Load | tuple[Int, ...], str, int, int]
 
 
 class Emitter:
@@ -993,9 +993,11 @@ def _ints_of(node: Node) -> Iterator[Int]:
             yield from node.buffer.shape
 
 
-def _ints_asked(ahead: Int | Load) -> Iterator[Int]:
+def _ints_asked(ahead: Int | Load | tuple[Int, ...]) -> Iterator[Int]:
     if isinstance(ahead, Int):
         yield ahead
+    elif isinstance(ahead, tuple):
+        yield from ahead
     else:
         for node in walk(ahead):
             yield from _ints_of(node)

@@ -20,6 +20,7 @@ from pliant.codegen.llvm.types import literal, mangle, memory_type, value_type, 
 from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select
 from pliant.ir.node import walk
 from pliant.loop import stmt as loop
+from pliant.loop.rows_ahead import first_read
 from pliant.loop.stmt import LINE, Buffer, BufferRef, Flat
 from pliant.lower.access import cost_of
 from pliant.sym.expr import Int, as_int, var
@@ -614,6 +615,7 @@ def _prefetch(e: Emitter, buffer: Buffer | Flat, address: str, ask: Ask) -> None
     """Ask for the lines of a vector that lies so many elements behind this one, or that a load
     would give; no line may be there."""
     _, ahead, _, cache, _ = ask
+    assert not isinstance(ahead, tuple)  # these are for other loops
     if isinstance(ahead, Load):
         e.ahead = None  # an index may follow from the same buffer: reading that asks for nothing
         offset, stride = offset_of(e, ahead.source, ahead.indices)
@@ -630,8 +632,16 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
     """Ask for what lies `ahead` elements behind all that the first load of the buffer in `s` reads
     while the loops inside run; where they make it a run of unknown length, for its start. What
     other values choose only vectors ask for. Iterations of the loop `name` that share ask for a
-    part of as many elements each, one behind the other."""
+    part of as many elements each, one behind the other. Of several places `share` elements each."""
     buffer, ahead, _, cache, share = ask
+    if isinstance(ahead, tuple):
+        load = first_read(s, buffer)
+        assert load is not None
+        for line in ahead:
+            pointer, at = e.place(load.source).pointer, ints.emit_uniform(e, line)
+            far = element_at(e, pointer, at, load.dtype)
+            _ask(e, far, share * load.dtype.bytes, cache, write=False)
+        return
     nodes = list(walk(s))
     load = next((n for n in nodes if isinstance(n, Load) and n.source.name == buffer), None)
     if load is None or isinstance(ahead, Load):

@@ -12,8 +12,9 @@ the two:
 Both are one instruction on x86 (unpack, shuffle), where other ways to take the same bits need two
 or a table of places. After the last step every bit of a place was one of a line's number.
 
-A call asks for the lines to the right of the square: who goes on there finds them in the second
-cache. In the first they would push one another out where they lie a power of two apart.
+`transpose` asks for the lines to the right of the square: who goes on there finds them in the
+second cache. In the first they would push one another out where they lie a power of two apart.
+`turn` asks for nothing.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ def is_square(symbol: str) -> bool:
     return _square(symbol) is not None
 
 
-def _square(symbol: str) -> tuple[DType, int] | None:
-    """The type and the lines of the square that a name stands for."""
+def _square(symbol: str) -> tuple[DType, int, bool] | None:
+    """The type and the lines of the square that a name stands for, and whether it asks."""
     word, _, rest = symbol.partition("_")
     dtype, _, lines = rest.rpartition("_")
-    if word != "transpose" or dtype not in DTYPES or not lines.isdecimal():
+    if word not in ("transpose", "turn") or dtype not in DTYPES or not lines.isdecimal():
         return None
-    return DTYPES[dtype], int(lines)
+    return DTYPES[dtype], int(lines), word == "transpose"
 
 
-def _text(module: ModuleText, symbol: str, dtype: DType, n: int) -> str:
+def _text(module: ModuleText, symbol: str, dtype: DType, n: int, asks: bool) -> str:
     t, element = FunctionText(module), memory_type(dtype)
     kind = vector_type(element, n)
     rows = []
@@ -58,9 +59,10 @@ def _text(module: ModuleText, symbol: str, dtype: DType, n: int) -> str:
         at = t.assign(f"mul i64 {k}, %ldx")
         line = t.assign(f"getelementptr {element}, ptr %x, i64 {at}")
         rows.append(t.assign(f"load {kind}, ptr {line}, align {dtype.bytes}"))
-        right = t.assign(f"getelementptr {element}, ptr {line}, i64 {n}")
-        how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, data, into the second cache
-        t.intrinsic("llvm.prefetch.p0", "void", [("ptr", right), *how])
+        if asks:
+            right = t.assign(f"getelementptr {element}, ptr {line}, i64 {n}")
+            how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, data, into the second cache
+            t.intrinsic("llvm.prefetch.p0", "void", [("ptr", right), *how])
     for j, row in enumerate(_turned(t, rows, kind, n, min(n, PART // dtype.bytes))):
         line = t.assign(f"getelementptr {element}, ptr %y, i64 {j * n}")
         t.line(f"store {kind} {row}, ptr {line}, align {dtype.bytes}")

@@ -7,8 +7,10 @@ A target's code runs on every processor that has its features, and is refused el
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -41,6 +43,7 @@ FEATURE_SETS: Final[dict[str, tuple[str, ...]]] = {
 _REGISTERS: Final = {
     "avx512f": (512, 32), "avx2": (256, 16), "sse2": (128, 16), "neon": (128, 32),
 }  # fmt: skip
+_CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 _BASELINE: Final = {"x86_64": "x86-64", "aarch64": "generic"}  # LLVM's CPU, to add features to
 
 
@@ -57,9 +60,9 @@ class Target:
     features: tuple[str, ...]
     vector_bits: int
     registers: int
-    l1: int = field(default=32 << 10)
-    l2: int = field(default=512 << 10)
-    l3: int = field(default=32 << 20)
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 32 << 20
 
     @property
     def architecture(self) -> str:
@@ -72,12 +75,13 @@ class Target:
 
 
 def target(name: str = "native") -> Target:
-    """The target called `name`: "native" is the widest feature set that this machine has.
+    """The target called `name`: "native" is the widest feature set that this machine has, with its
+    first cache.
 
     Raises UnsupportedError for a name that there is not.
     """
     if name == "native":
-        name = _native_name()
+        return replace(target(_native_name()), l1=_first_cache())
     if name not in FEATURE_SETS:
         known = ", ".join(("native", *FEATURE_SETS))
         raise UnsupportedError(f"no target {name!r}; there are: {known}")
@@ -95,6 +99,18 @@ def _native_name() -> str:
         if all(has.get(f, False) for f in features) and not forbidden_features(features):
             return name
     raise UnsupportedError("this machine's processor has none of the supported feature sets")
+
+
+@cache
+def _first_cache() -> int:
+    """Bytes of this processor's first cache for data, as Linux tells; what targets are made for by
+    default where it does not."""
+    for level in _CACHES.glob("index*"):
+        with suppress(OSError, ValueError):
+            facts = [(level / name).read_text().strip() for name in ("level", "type", "size")]
+            if facts[:2] == ["1", "Data"] and facts[2].endswith("K"):
+                return int(facts[2][:-1]) << 10
+    return Target.l1
 
 
 @cache

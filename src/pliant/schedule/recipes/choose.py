@@ -9,7 +9,7 @@ from pliant.base.settings import settings
 from pliant.ir.tensor import Compute, Scan, Scatter
 from pliant.lower.access import classify
 from pliant.lower.canonical import Spec
-from pliant.lower.row_facts import LARGE
+from pliant.lower.row_facts import LARGE, NEAR
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import Program
 from pliant.schedule.recipes.attention import attention_recipe
@@ -27,16 +27,18 @@ from pliant.sym.expr import Int
 
 
 def schedule(
-    spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE, *, pairs: bool = False
-) -> Program:
-    """The schedule of a kernel, whose outputs go past the caches where they have `large` bytes.
-    `pairs`: the target adds up products of bf16 in pairs, lane by lane.
+    spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int = LARGE, near: int = NEAR,
+    *, pairs: bool = False,
+) -> Program:  # fmt: skip
+    """The schedule of a kernel, whose outputs go past the caches where they have `large` bytes, for
+    a first cache of `near` bytes. `pairs`: the target adds up products of bf16 in pairs, lane by
+    lane.
 
     A step whose legality cannot be proved is not taken: then the program runs as it is written,
     right but slow, and a warning says so. With PLIANT_CHECK that is an error.
     """
     try:
-        return _by_recipe(spec, lanes, mm, large, pairs)
+        return _by_recipe(spec, lanes, mm, large, near, pairs)
     except SchedulingError as error:
         if settings().check:
             raise
@@ -61,12 +63,14 @@ def recipe_name(spec: Spec) -> str:
     return spec.kind
 
 
-def _by_recipe(spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, pairs: bool) -> Program:
+def _by_recipe(
+    spec: Spec, lanes: int, mm: MatmulIntrinsic, large: int, near: int, pairs: bool
+) -> Program:
     match recipe_name(spec):
         case "map":
-            return map_recipe(spec, lanes, large)
+            return map_recipe(spec, lanes, large, near)
         case "row":
-            return row_recipe(spec, lanes, large)
+            return row_recipe(spec, lanes, large, near)
         case "windowed":
             order = windowed_order(spec)
             assert order is not None

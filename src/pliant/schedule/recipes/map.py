@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from pliant.lower.canonical import Spec
-from pliant.lower.row_facts import LARGE
+from pliant.lower.row_facts import LARGE, NEAR
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import conditions_in, inner_part
 from pliant.schedule.program import Program
@@ -44,7 +44,7 @@ PARTS: Final = 16  # of a row that is joined
 WHOLE: Final = 64  # so many are one block where their number is constant
 
 
-def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
+def map_recipe(spec: Spec, lanes: int, large: int = LARGE, near: int = NEAR) -> Program:
     """A schedule for a group of maps."""
     p = inline_maps(start(spec, intrinsics=squares(lanes)), spec, [n for n, _ in spec.members])
     work = work_of(p, spec.outputs)
@@ -60,7 +60,7 @@ def map_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
     if across is not None:
         rest = [n for n in outer if n != across]
         with suppress(SchedulingError):  # then sources are read where they lie
-            return turning(p, spec, (*rest, across, last), lanes, large)
+            return turning(p, spec, (*rest, across, last), lanes, large, near)
         return _transposing(p, rest, across, last, lanes, work, large)
     extent = p.loop(last).extent
     if outer:

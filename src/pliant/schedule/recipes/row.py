@@ -26,7 +26,7 @@ from pliant.loop.regions import accesses
 from pliant.loop.stmt import Block, Buffer, For, statements
 from pliant.lower.access import DEAR, cost_of, takes_long
 from pliant.lower.canonical import Spec
-from pliant.lower.row_facts import LARGE, SHORT
+from pliant.lower.row_facts import LARGE, NEAR, SHORT
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import LoopRef, Program
 from pliant.schedule.recipes.lines import ask_for_ends, in_lines, may_straddle
@@ -51,9 +51,9 @@ APART: Final = 4 << 10  # … and asks again
 ASKED: Final = 3  # times, at least, that it asks for what comes from memory
 
 
-def row_recipe(spec: Spec, lanes: int, large: int = LARGE) -> Program:
+def row_recipe(spec: Spec, lanes: int, large: int = LARGE, near: int = NEAR) -> Program:
     """A schedule for a group of rows."""
-    group = RowGroup(spec, lanes)
+    group = RowGroup(spec, lanes, near)
     p = start(spec, group.in_passes())
     work = as_int(work_of(p, group.members))
     stores: list[str] = []
@@ -131,8 +131,8 @@ def _alone(group: RowGroup, columns: Mapping[str, LoopRef]) -> list[str]:
 class RowGroup:
     """What the members of a spec are to the rows."""
 
-    def __init__(self, spec: Spec, lanes: int) -> None:
-        self.spec, self.lanes = spec, lanes
+    def __init__(self, spec: Spec, lanes: int, near: int = NEAR) -> None:
+        self.spec, self.lanes, self.near = spec, lanes, near
         self.members: dict[str, Compute] = {}
         for name, tensor in spec.members:
             assert isinstance(tensor, Compute)
@@ -205,7 +205,9 @@ class RowGroup:
         Where memory is the limit it does (Zen 4: layer norm takes 0.6 to 0.8 as long, RMS norm 0.8
         to 0.95). With a pass between the two not where rows are short, for several are computed
         together then (layer norm of 512 bytes 1.25 times as long). Where lanes are few only with
-        one pass, of rows that are not long: it does not ask for what it reads (`_further`).
+        one pass, of rows that are not long: it does not ask for what it reads (`_further`). Nor
+        rows of which four leave no room in a first cache that is larger than others (48 KB, Zen 5:
+        layer and RMS norm of 12 to 64 KB take 0.75 to 0.93 as long by themselves, of 10 KB 1.1).
 
         In the caches where nothing has to come before its sums and there are registers for both
         (Zen 5: RMS norm takes 0.86 to 0.93 as long; layer norm, which has a mean of some elements
@@ -218,6 +220,8 @@ class RowGroup:
             return last == 1 and not known.long
         if known.large:
             row = self.columns * max(t.dtype.bytes for t in self.members.values())
+            if known.longer and self.near > NEAR:
+                return False
             brief = row.value <= BRIEF if row.is_const else not (known.long or known.moderate)
             return last == 1 or (last == 2 and not brief)
         if last > 1 or known.long or self.lanes <= FEW_LANES:

@@ -27,22 +27,22 @@ def square_of(dtype: DType, lanes: int) -> int:
     return min(LARGEST, lanes * 4 // dtype.bytes)
 
 
-def square_name(dtype: DType, lines: int) -> str:
-    """What the intrinsic is called."""
-    return f"transpose_{dtype}_{lines}"
+def square_name(dtype: DType, lines: int, *, asks: bool = True) -> str:
+    """What the intrinsic is called that asks for the square to the right, or for nothing."""
+    return f"{'transpose' if asks else 'turn'}_{dtype}_{lines}"
 
 
 @cache
 def squares(lanes: int) -> tuple[Intrinsic, ...]:
     """The intrinsics for such a processor."""
-    types = DTYPES.values()
-    return tuple(_square(t, square_of(t, lanes)) for t in types if square_of(t, lanes) > 1)
+    sides = ((t, square_of(t, lanes)) for t in DTYPES.values())
+    return tuple(_square(t, n, asks) for t, n in sides if n > 1 for asks in (True, False))
 
 
-def _square(dtype: DType, lines: int) -> Intrinsic:
+def _square(dtype: DType, lines: int, asks: bool) -> Intrinsic:
     x = buffer("x", (lines, lines), dtype, strides=(var("ldx"), 1))
     y = buffer("y", (lines, lines), dtype)
     i, j = var("i"), var("j")
     body = for_([("i", lines), ("j", lines)], Store(y, (Index(j), Index(i)), x[i, j]))
-    name = square_name(dtype, lines)
+    name = square_name(dtype, lines, asks=asks)
     return Intrinsic(name, Function(name, (x, y), ("ldx",), body))

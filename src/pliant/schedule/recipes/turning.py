@@ -13,6 +13,12 @@ before all of them are too many for the caches: they go past from a part of that
 to 2,000 rows as long take 0.35 to 0.6 as long). What is read next does later (3.2 MB before a
 convolution take 0.8 as long in the caches).
 
+Where the first cache is large (48 KB, Zen 5) blocks write runs of 256 bytes, and all of the next
+block is asked for, a few lines one after the other of a few rows with each square: a processor does
+not follow rows by itself whose squares one load reads, and less than 256 bytes at a time go to
+memory at half the speed (4096 x 4096 take 0.75 to 0.85 as long, 8 NHWC images of 112 x 112 pixels
+and 64 channels 0.7; unrolled squares gain as much, and take twice as long to compile).
+
 Where a line of a square is less than one of the caches (vectors of 256 bits and less, and short
 types), what goes past them is written in longer runs, from a buffer:
 
@@ -39,6 +45,7 @@ from pliant.loop.regions import bindings_of
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import LINE, Buffer, Store, offset_of, statements
 from pliant.lower.canonical import Spec
+from pliant.lower.row_facts import NEAR
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.program import LoopRef, Program
@@ -50,11 +57,14 @@ BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
 RUN: Final = 256  # elements that are written in a row, where parts of lines would go past caches
 LONGEST: Final = 4  # bytes of an element for that: longer ones gain nothing (Zen 3, f64)
+HIGH, WIDE = 4, 16  # squares along the sides of a block, where the next is asked for
 PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere,
 READ: Final = 2  # those that are read next from a half
 
 
-def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: int) -> Program:
+def turning(
+    p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: int, near: int = NEAR
+) -> Program:
     """The one block of a program of which some sources lie along the last loop but one, and the
     output along the last. Refused where a dimension is too short for a square, or no source can be
     had in squares."""
@@ -63,6 +73,7 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     (block,) = p.blocks
     sources = _sources(p, block, *loops[-2:])
     side = _side(p, sources, loops[-2:], lanes)
+    step = _step(p, block, sources[0], loops[-1])
     work = as_int(side * side * work_of(p, [block]))
     p, (*rest, across, last) = _as_loops(p, spec, block, loops)
     rest.sort(key=lambda x: _edge(p, x) is None)  # outermost, as it will be two loops
@@ -83,14 +94,15 @@ def turning(p: Program, spec: Spec, loops: tuple[str, ...], lanes: int, large: i
     (output,) = map(p.buffer, p.written(block))
     large //= READ if spec.read else PAST
     past = output.room * output.dtype.bytes // large  # 0 in the caches
-    in_parts = size <= LONGEST and side * size < LINE and past != 0
-    if in_parts and _edge(p, nest[0]) is None:
+    alike, lines = _edge(p, nest[0]) is None, list[LoopRef]()
+    if alike and size <= LONGEST and side * size < LINE and past != 0:
         p, small = _small_apart(p, block, past)
         p, line = _in_blocks(p, block, nest, sources, work)
         p, lines = _by_squares(p, small, p.loops(small)[1:], sources, many, work)
         lines.append(line)
     else:
-        p, lines = _by_squares(p, block, nest, sources, many, work)
+        asks = alike and near > NEAR and len(sources) == 1 and side * size == LINE
+        p, lines = _by_squares(p, block, nest, sources, many, work, step if asks else None)
 
     # What is left of columns, then of rows.
     for name, few in zip(left, filter(None, (few_columns, few_rows)), strict=True):
@@ -116,15 +128,19 @@ def _small_apart(p: Program, block: str, past: Int) -> tuple[Program, str]:
 
 
 def _by_squares(
-    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], many: Int, work: Int
-) -> tuple[Program, list[LoopRef]]:
+    p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], many: Int, work: Int,
+    step: Int | None = None,
+) -> tuple[Program, list[LoopRef]]:  # fmt: skip
     """The nest in blocks of squares that are turned in registers; and the loops along what is
-    written."""
+    written. With a step, how far lines of the source are apart, blocks ask for the next."""
     *rest, row, column, element, line = nest
     outside = len(p.loops(block)) - len(nest)
-    p = p.split(row, many, tail="clip")
+    side = p.loop(line).extent.value
+    all_columns = p.loop(column).extent
+    high, wide = (many, many) if step is None else (HIGH, WIDE)
+    p = p.split(row, high, tail="clip")
     rows, row_of_block = p.made
-    p = p.split(column, many, tail="clip")
+    p = p.split(column, wide, tail="clip")
     columns, column_of_block = p.made
     p = p.reorder(*rest, rows, columns, column_of_block, row_of_block, element, line)
     squares: list[tuple[str, str]] = []
@@ -137,13 +153,40 @@ def _by_squares(
         p, filled = _filled(p, copy, source)
         lines.append(filled)
     for copy, source in (*squares, *edges):
-        p = _turned_at_once(p, copy, source)
+        p = _turned_at_once(p, copy, source, asks=step is None)
     for name in nests:
         own = p.loops(name)
         p = p.unroll(own[-2])
-        p, _ = in_parallel(p, own[outside:-4], grain(work * many * many))
+        p, blocks = in_parallel(p, own[outside:-4], grain(work * high * wide))
         lines.append(own[-1])
+        if step is not None:
+            # Each square, in turn, asks for a piece with as many lines of the caches as it has.
+            count, size = max(1, HIGH * side // WIDE), side * WIDE // HIGH
+            c, r = (as_int(var(x)) for x in own[-4:-2])
+            line_of, place = _piece(c, r, all_columns)
+            at = line_of * count * step + place * size
+            p = p.prefetch(own[-3], sources[0], at, of=blocks, runs=(count, step, size))
     return p, lines
+
+
+def _piece(c: Int, r: Int, columns: Int) -> tuple[Int, Int]:
+    """Which piece of the next block the square at column c and row r of one asks for: the quotient
+    and remainder of its number, HIGH * c + r, by how many pieces are side by side: 4, or 2 or 1
+    where lines end before. Without a division by what is known when the program runs."""
+    two, four = (minimum(1, columns // (WIDE * k // HIGH)) for k in (2, 4))  # whether so many are
+    line = c * (HIGH - 2 * two - four) + r * (1 - two) + r // 2 * (two - four)
+    return line, r % 2 * (two - four) + r * four
+
+
+def _step(p: Program, name: str, source: str, last: str) -> Int:
+    """How far elements of the source lie apart that the block reads along its last loop."""
+    block = p.block(name)
+    read = subst(block.body, bindings_of(block))
+    load = next(x for x in loads_of(read) if x.source.name == source)
+    offset = offset_of(load.source, load.indices)
+    along = None if offset is None else offset.linear(last)
+    assert along is not None
+    return along[0]
 
 
 def _in_blocks(
@@ -178,11 +221,11 @@ def _in_blocks(
     return p, line
 
 
-def _turned_at_once(p: Program, copy: str, source: str) -> Program:
+def _turned_at_once(p: Program, copy: str, source: str, *, asks: bool = True) -> Program:
     """The two innermost loops of the copy as one square."""
     *_, lines, _ = p.loops(copy)
     side = p.loop(lines).extent.value
-    return p.tensorize(lines, square_name(p.buffer(source).dtype, side))
+    return p.tensorize(lines, square_name(p.buffer(source).dtype, side, asks=asks))
 
 
 def turned(offset: Int, across: str, last: str) -> bool:
