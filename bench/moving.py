@@ -6,7 +6,8 @@
 bytes, and, where the kernel computes, the same kernel on data in L1, by the element (the difference
 between two small calls, so that the call itself does not count). Kernels write what a call gave;
 so do copies, of the same input, where the kernel writes as much as it reads. `x torch` says how
-many times as long PyTorch takes; `of L1` is 0 where no two rows fit. Sizes lie in L2, in the last
+many times as long PyTorch takes; `of L1` is 0 where no two rows fit (of functions of elements alone
+narrower ones do). Sizes lie in L2, in the last
 level and in memory; some fill no vector.
 """
 
@@ -24,6 +25,7 @@ from bench.limits import Copies
 from bench.timing import build, contention, eager, interleave, paired_ratio, report
 
 L1_BYTES = 32 << 10  # what data of a call takes, at most, to be called in L1
+COLUMNS = 256  # at least, of rows that are made narrower for that
 
 
 class Function(nn.Module):
@@ -39,19 +41,22 @@ class Function(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A function at one shape. `computes`: rows can be left away to have the rest in L1.
-    `gathers`: it reads no more than it writes, whatever the size of its arguments."""
+    """A function at one shape. `computes`: rows can be left away to have the rest in L1; with
+    `by_element` columns, too. `gathers`: it reads no more than it writes, whatever the size of its
+    arguments."""
 
     name: str
     module: nn.Module
     args: tuple[Tensor, ...]
     computes: bool = True
     gathers: bool = False
+    by_element: bool = False
 
-    def few(self, rows: int) -> tuple[Tensor, ...]:
-        """The arguments with as many rows (those that have the rows at all)."""
-        whole = self.args[0].shape[0]
-        return tuple(x[:rows].clone() if x.shape[0] == whole else x for x in self.args)
+    def few(self, rows: int, columns: int) -> tuple[Tensor, ...]:
+        """The arguments with as many rows (those that have the rows at all) and columns."""
+        whole, _ = self.args[0].shape
+        few = (x[:rows] if x.dim() > 1 and x.shape[0] == whole else x for x in self.args)
+        return tuple(x[..., :columns].clone() for x in few)
 
 
 def cases() -> Iterator[Case]:
@@ -68,9 +73,11 @@ def cases() -> Iterator[Case]:
     for shape in ((128, 1536), (1024, 1023), (4096, 4096)):
         x, y, bias = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
         of = f"{shape[0]} x {shape[1]}"
-        yield Case(f"add {of}", Function(torch.add), (x, y))
-        yield Case(f"bias, GELU {of}", Function(lambda x, b: nn.functional.gelu(x + b)), (x, bias))
-        yield Case(f"SiLU · {of}", Function(lambda x, y: nn.functional.silu(x) * y), (x, y))
+        gelu = Function(lambda x, b: nn.functional.gelu(x + b))
+        silu = Function(lambda x, y: nn.functional.silu(x) * y)
+        yield Case(f"add {of}", Function(torch.add), (x, y), by_element=True)
+        yield Case(f"bias, GELU {of}", gelu, (x, bias), by_element=True)
+        yield Case(f"SiLU · {of}", silu, (x, y), by_element=True)
     for shape in ((512, 512), (2048, 2048), (4096, 4096), (1000, 1023)):
         x = torch.randn(shape)
         of = f"{shape[0]} x {shape[1]}"
@@ -116,20 +123,23 @@ def measure(case: Case, threads: int, runs: int) -> dict[str, str | float]:
 
 def in_l1(case: Case, moved: int, threads: int, runs: int) -> float:
     """Seconds that the whole would take at the speed that rows in L1 have; 0 where none fit."""
-    rows = case.args[0].shape[0]
-    many = L1_BYTES * rows // moved
+    rows, width = case.args[0].shape
+    columns = width
+    while case.by_element and columns > COLUMNS and L1_BYTES * rows * width < 8 * moved * columns:
+        columns //= 2
+    many = L1_BYTES * rows * width // (moved * columns)
     if many < 2:
         return 0.0
     counts = {"one": many // 2, "two": many // 2 * 2}
     calls: dict[str, Callable[[], object]] = {}
     for name, count in counts.items():
-        args = case.few(count)
+        args = case.few(count, columns)
         g = build(case.module, args, threads=threads)
         to = g(*args)
         calls[name] = lambda g=g, args=args, to=to: g(*args, out=to)  # type: ignore[misc]
     times = interleave(calls, runs * 3, warmup=20)
     slope = (times["two"].median - times["one"].median) / (counts["two"] - counts["one"])
-    return max(slope, 0.0) * rows
+    return max(slope, 0.0) * rows * width / columns
 
 
 def chosen(words: Sequence[str]) -> list[Case]:
