@@ -7,8 +7,7 @@ bytes, and, where the kernel computes, the same kernel on data in L1, by the ele
 between two small calls, so that the call itself does not count). Kernels write what a call gave;
 so do copies, of the same input, where the kernel writes as much as it reads. `x torch` says how
 many times as long PyTorch takes; `of L1` is 0 where no two rows fit (of functions of elements alone
-narrower ones do). Sizes lie in L2, in the last
-level and in memory; some fill no vector.
+narrower ones do). Sizes lie in L2, in the last level and in memory; some fill no vector.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def measure(case: Case, threads: int, runs: int) -> dict[str, str | float]:
 def in_l1(case: Case, moved: int, threads: int, runs: int) -> float:
     """Seconds that the whole would take at the speed that rows in L1 have; 0 where none fit."""
     rows, width = case.args[0].shape
-    columns = width
+    columns = width  # fewer, until eight rows fit
     while case.by_element and columns > COLUMNS and L1_BYTES * rows * width < 8 * moved * columns:
         columns //= 2
     many = L1_BYTES * rows * width // (moved * columns)

@@ -238,6 +238,27 @@ def test_runs_of_a_later_iteration() -> None:
         np.testing.assert_array_equal(y, (2 * (x + 1)) ** 2)
 
 
+NAMED = """
+@loop(notes={"noalias": ("y",)})
+def take(x: f32["r", "k"], at: i64["n"], y: f32["n", "k"], r: i64, k: i64, n: i64):
+    for i in grid(n):
+        for j in grid(k, notes={"prefetch": ("x", j, "i", 1, (2, k, 16))}):
+            row: i64 = at[i]
+            y[i, j] = x[row, j]
+"""
+
+
+def test_runs_of_what_has_a_name_inside() -> None:
+    """What the next iteration reads is not known before it: nothing is asked for."""
+    f = parse_function(NAMED)
+    plain = rows_ahead(lower_blocks(f))
+    assert not [s for s in statements(plain.body) if isinstance(s, For) and s.notes]
+    x, at = np.arange(15, dtype=np.float32).reshape(3, 5), np.array([2, 0, 2, 1])
+    y = np.full((4, 5), np.nan, np.float32)
+    native(f, [x, at, y], {"r": 3, "k": 5, "n": 4})
+    np.testing.assert_array_equal(y, x[at])
+
+
 def test_runs_that_are_refused() -> None:
     p = chain().compute_inline("a").compute_inline("b").split("y_j", 16)
     for loop, buffer, ahead, of, runs, why in [

@@ -39,7 +39,7 @@ def _inside(s: Stmt, extents: Mapping[str, Int], sizes: frozenset[str]) -> Stmt:
         match dict(s.notes).get(PREFETCH):
             case (buffer, at, loop, cache, (count, step, size)) if loop:
                 notes = tuple(n for n in s.notes if n[0] != PREFETCH)
-                first = _start(s, buffer, loop, extents)
+                first = _start(s, buffer, loop, extents, sizes)
                 if first is None:
                     return s.replace(notes=notes)
                 lines = tuple(first + at + k * step for k in range(count))
@@ -73,7 +73,9 @@ def first_read(s: Stmt, buffer: str) -> Load | None:
     return next((n for n in found if isinstance(n, Load) and n.source.name == buffer), None)
 
 
-def _start(s: For, buffer: str, loop: str, extents: Mapping[str, Int]) -> Int | None:
+def _start(
+    s: For, buffer: str, loop: str, extents: Mapping[str, Int], sizes: frozenset[str]
+) -> Int | None:
     """Where the next iteration of an outer loop begins to read the buffer, in elements."""
     load = first_read(s, buffer)
     offset = None if load is None else offset_of(load.source, load.indices)
@@ -82,7 +84,8 @@ def _start(s: For, buffer: str, loop: str, extents: Mapping[str, Int]) -> Int | 
     around = list(extents)
     inside = {*around[around.index(loop) + 1 :], *(x.var for x in walk(s) if isinstance(x, For))}
     later = {loop: minimum(var(loop) + 1, extents[loop] - 1)}
-    return offset.subs(dict.fromkeys(inside, 0)).subs(later)
+    first = offset.subs(dict.fromkeys(inside, 0)).subs(later)
+    return first if first.names <= {*extents, *sizes} else None
 
 
 def _names(load: Load) -> frozenset[str]:

@@ -637,9 +637,9 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
     if isinstance(ahead, tuple):
         load = first_read(s, buffer)
         assert load is not None
+        pointer = e.place(load.source).pointer
         for line in ahead:
-            pointer, at = e.place(load.source).pointer, ints.emit_uniform(e, line)
-            far = element_at(e, pointer, at, load.dtype)
+            far = element_at(e, pointer, ints.emit_uniform(e, line), load.dtype)
             _ask(e, far, share * load.dtype.bytes, cache, write=False)
         return
     nodes = list(walk(s))

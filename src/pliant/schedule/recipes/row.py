@@ -219,9 +219,9 @@ class RowGroup:
         if known.large and self.lanes <= FEW_LANES:
             return last == 1 and not known.long
         if known.large:
-            row = self.columns * max(t.dtype.bytes for t in self.members.values())
             if known.longer and self.near > NEAR:
                 return False
+            row = self.columns * max(t.dtype.bytes for t in self.members.values())
             brief = row.value <= BRIEF if row.is_const else not (known.long or known.moderate)
             return last == 1 or (last == 2 and not brief)
         if last > 1 or known.long or self.lanes <= FEW_LANES:

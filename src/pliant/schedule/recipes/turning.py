@@ -57,7 +57,8 @@ BLOCKS: Final = (1, 2, 4, 8, 16)  # squares along a side of a block
 BLOCK: Final = 8  # of them without tuning
 RUN: Final = 256  # elements that are written in a row, where parts of lines would go past caches
 LONGEST: Final = 4  # bytes of an element for that: longer ones gain nothing (Zen 3, f64)
-HIGH, WIDE = 4, 16  # squares along the sides of a block, where the next is asked for
+HIGH: Final = 4  # squares along the sides of a block where the next one is asked for: along what
+WIDE: Final = 16  # is written, and along what is read
 PAST: Final = 4  # transpositions go past the caches from a fourth of what is large elsewhere,
 READ: Final = 2  # those that are read next from a half
 
@@ -71,9 +72,9 @@ def turning(
     if len(p.blocks) > 1:
         raise SchedulingError("turning", "the program", "it has several blocks")
     (block,) = p.blocks
-    sources = _sources(p, block, *loops[-2:])
+    steps = _sources(p, block, *loops[-2:])
+    sources = list(steps)
     side = _side(p, sources, loops[-2:], lanes)
-    step = _step(p, block, sources[0], loops[-1])
     work = as_int(side * side * work_of(p, [block]))
     p, (*rest, across, last) = _as_loops(p, spec, block, loops)
     rest.sort(key=lambda x: _edge(p, x) is None)  # outermost, as it will be two loops
@@ -102,7 +103,8 @@ def turning(
         lines.append(line)
     else:
         asks = alike and near > NEAR and len(sources) == 1 and side * size == LINE
-        p, lines = _by_squares(p, block, nest, sources, many, work, step if asks else None)
+        step = steps[sources[0]] if asks else None
+        p, lines = _by_squares(p, block, nest, sources, many, work, step)
 
     # What is left of columns, then of rows.
     for name, few in zip(left, filter(None, (few_columns, few_rows)), strict=True):
@@ -178,17 +180,6 @@ def _piece(c: Int, r: Int, columns: Int) -> tuple[Int, Int]:
     return line, r % 2 * (two - four) + r * four
 
 
-def _step(p: Program, name: str, source: str, last: str) -> Int:
-    """How far elements of the source lie apart that the block reads along its last loop."""
-    block = p.block(name)
-    read = subst(block.body, bindings_of(block))
-    load = next(x for x in loads_of(read) if x.source.name == source)
-    offset = offset_of(load.source, load.indices)
-    along = None if offset is None else offset.linear(last)
-    assert along is not None
-    return along[0]
-
-
 def _in_blocks(
     p: Program, block: str, nest: Sequence[LoopRef], sources: Sequence[str], work: Int
 ) -> tuple[Program, LoopRef]:
@@ -236,9 +227,10 @@ def turned(offset: Int, across: str, last: str) -> bool:
     return along[0] == 1 and along_last[0] != 0 and along_last[0] != 1
 
 
-def _sources(p: Program, name: str, across: str, last: str) -> list[str]:
-    """What the block reads in one place, across the lines."""
-    out, block = list[str](), p.block(name)
+def _sources(p: Program, name: str, across: str, last: str) -> dict[str, Int]:
+    """What the block reads in one place, across the lines, and how far apart its elements are that
+    follow one another in a line."""
+    out, block = dict[str, Int](), p.block(name)
     at = bindings_of(block)
     stores = [subst(s, at) for s in statements(block.body) if isinstance(s, Store)]
     loads = dict.fromkeys(x for s in stores for x in loads_of(s.value))
@@ -246,8 +238,9 @@ def _sources(p: Program, name: str, across: str, last: str) -> list[str]:
     for load in loads:
         offset = offset_of(load.source, load.indices)
         once = sources.count(load.source) == 1 and isinstance(load.source, Buffer)
-        if once and offset is not None and turned(offset, across, last):
-            out.append(load.source.name)
+        along = None if offset is None else offset.linear(last)
+        if once and offset is not None and along is not None and turned(offset, across, last):
+            out[load.source.name] = along[0]
     return out
 
 
