@@ -120,8 +120,9 @@ class Pliant(System):
         torch_module = getattr(case, "module", None)
         for sizes in each if self.static else [{}]:
             if self.static and torch_module is None:
-                dims = {n: pliant.Dim(min=size, max=size) for n, size in sizes.items()}
-            if torch_module is None:
+                fixed = {n: tuple(x.shape) for n, x in case.make(**sizes).items()}
+                f = pliant.compile(case.path, dynamic_shapes=fixed, **more)
+            elif torch_module is None:
                 f = pliant.compile(case.path, dims=dims, **more)
             elif self.static:
                 f = pliant.compile(torch_module, (), case.make(**sizes), **more)

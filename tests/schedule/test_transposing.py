@@ -24,6 +24,7 @@ from pliant.loop.stmt import (
     For,
     Function,
     Invoke,
+    Let,
     Seq,
     Stmt,
     buffer,
@@ -162,20 +163,24 @@ def asked_in(q: Program, names: dict[str, int]) -> set[int]:
     plain = rows_ahead(lower_blocks(q.function))
     found = set[int]()
 
-    def visit(s: Stmt, at: dict[str, int]) -> None:
+    def visit(s: Stmt, at: dict[str, int], depth: int = 0) -> None:
+        if isinstance(s, Let):
+            assert isinstance(s.value, Index)
+            at = {**at, s.var.name: s.value.int_.subs(at).value}
         if not isinstance(s, For):
-            for part in s.stmts if isinstance(s, Seq) else [s.body] if isinstance(s, Alloc) else []:
-                visit(part, at)
+            one = isinstance(s, Alloc | Let)
+            for part in s.stmts if isinstance(s, Seq) else [s.body] if one else []:
+                visit(part, at, depth)
             return
         extent = s.extent.subs(at).value
-        for k in range(extent - 1 if len(at) == len(names) else extent):
+        for k in range(extent if depth else extent - 1):
             here = {**at, s.var: k}
             if PREFETCH in dict(s.notes):
                 _, lines, _, cache, size = dict(s.notes)[PREFETCH]
                 assert cache == 1
                 starts = [x.subs(here).value for x in lines]
                 found.update(x + e for x in starts for e in range(size))
-            visit(s.body, here)
+            visit(s.body, here, depth + 1)
 
     visit(plain.body, dict(names))
     return found

@@ -233,6 +233,11 @@ def inner_part(p: Program, loop: str, conditions: Sequence[Expr] | None = None) 
     return _in_order(first, end, target.extent, facts)
 
 
+def gap_of(p: Program, loop: str, condition: Expr) -> Int | None:
+    """A condition in the loop holds where this is at least 0; None if it is of another kind."""
+    return _gap(condition, _bindings(p.loop(loop)))
+
+
 def live_part(p: Program, loop: str) -> tuple[Int, Int]:
     """Points (first, end) to partition `loop` at: before and after, a choice in it by a condition
     that is linear in its variable is a number throughout: its second value, unless only its first

@@ -25,7 +25,7 @@ from pliant.schedule.arrange import row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import BlockRef, LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
-from pliant.schedule.recipes.nests import grain, inline_maps
+from pliant.schedule.recipes.nests import grain, inline_maps, vectors
 from pliant.schedule.recipes.start import start
 from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
 
@@ -110,8 +110,9 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = _by_places(p, found.table, parts, mm.lanes)
     for name in found.copies:
         p = _apart(p, p.loops(name)[-2], parts)
-        p = p.split(p.loops(name)[-1], mm.lanes)
-        p = p.vectorize(p.made[1])
+        p, _, inner = vectors(p, p.loops(name)[-1], mm.lanes)
+        for vector in inner:
+            p = p.vectorize(vector)
     work = of.height * tiles * panels * mm.columns * depth // 8
     p = _in_tasks(p, (*batch, chunk, block), work)
     for name in outputs if wide else ():  # one column has no loop

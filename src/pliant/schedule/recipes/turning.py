@@ -156,6 +156,7 @@ def _by_squares(
         lines.append(filled)
     for copy, source in (*squares, *edges):
         p = _turned_at_once(p, copy, source, asks=step is None)
+    strides = () if step is None else _strides(all_columns, step, side)
     for name in nests:
         own = p.loops(name)
         p = p.unroll(own[-2])
@@ -163,21 +164,39 @@ def _by_squares(
         lines.append(own[-1])
         if step is not None:
             # Each square, in turn, asks for a piece with as many lines of the caches as it has.
-            count, size = max(1, HIGH * side // WIDE), side * WIDE // HIGH
-            c, r = (as_int(var(x)) for x in own[-4:-2])
-            line_of, place = _piece(c, r, all_columns)
-            at = line_of * count * step + place * size
+            column_of, row_of = (as_int(var(x)) for x in own[-4:-2])
+            (count, size), at = _piece(side), as_int(0)
+            for of, stride in zip((column_of, row_of, row_of // 2), strides, strict=True):
+                p, named = _named(p, "piece", stride)
+                at = at + of * named
             p = p.prefetch(own[-3], sources[0], at, of=blocks, runs=(count, step, size))
     return p, lines
 
 
-def _piece(c: Int, r: Int, columns: Int) -> tuple[Int, Int]:
-    """Which piece of the next block the square at column c and row r of one asks for: the quotient
-    and remainder of its number, HIGH * c + r, by how many pieces are side by side: 4, or 2 or 1
-    where lines end before. Without a division by what is known when the program runs."""
-    two, four = (minimum(1, columns // (WIDE * k // HIGH)) for k in (2, 4))  # whether so many are
-    line = c * (HIGH - 2 * two - four) + r * (1 - two) + r // 2 * (two - four)
-    return line, r % 2 * (two - four) + r * four
+def _piece(side: int) -> tuple[int, int]:
+    """How many lines of the source are asked for at a time, and how many elements of each: as many
+    lines of the caches as a square has, in all as much as there are squares in a block."""
+    return max(1, HIGH * side // WIDE), side * WIDE // HIGH
+
+
+def _strides(columns: Int, step: Int, side: int) -> tuple[Int, Int, Int]:
+    """How far it is from the piece of the next block that a square asks for to that of the next
+    column's, the next row's, and how much further every second time: pieces follow one another, 4
+    side by side, or 2 or 1 where lines end before. Without a division by what is known when the
+    program runs."""
+    count, size = _piece(side)
+    two, four = (minimum(1, columns // (size * k // side)) for k in (2, 4))  # whether so many are
+    lines = count * step
+    below = (two - four) * (lines - 2 * size)
+    return (HIGH - 2 * two - four) * lines, (1 - two) * lines + two * size, below
+
+
+def _named(p: Program, name: str, value: Int) -> tuple[Program, Int]:
+    """The value by a name of its own, unless it is a number: it is computed once."""
+    if value.is_const:
+        return p, value
+    name = p.names().variable(name)
+    return p.name_size(name, value), as_int(var(name))
 
 
 def _in_blocks(
