@@ -86,17 +86,49 @@ def test_two_loops() -> None:
 
 
 def test_divided_before_the_loop() -> None:
-    """Both quotients of an iteration are divided where the inner loop begins."""
+    """All quotients of an iteration are divided where the inner loop begins; also that by n, of a
+    quotient."""
     text = kernel_source(parse_function(INNER), target("x86-64")).text
     start = text.index("phi i64", text.index("phi i64") + 1)  # the inner loop's
-    assert divisions(text[:start]) >= 4
-    assert divisions(text[start:]) <= 2  # by n, of the quotient
+    assert divisions(text[:start]) >= 6
+    assert divisions(text[start:]) == 0
+
+
+CONSTANT = re.sub(r"\bm\b", "12", INNER.replace("m: i64, ", "").replace('"m + 1"', "13"))
 
 
 def test_constant_divisors_stay() -> None:
-    """LLVM multiplies there."""
-    source = INNER.replace("m: i64, ", "").replace('"m + 1"', "13")
-    source = re.sub(r"\bm\b", "12", source)
-    text = kernel_source(parse_function(source), target("x86-64")).text
+    """LLVM multiplies there; but what is divided again advances."""
+    text = kernel_source(parse_function(CONSTANT), target("x86-64")).text
     start = text.index("phi i64", text.index("phi i64") + 1)
-    assert divisions(text[start:]) >= 2
+    assert divisions(text[start:]) == 2  # a//12, a%12
+    for n, k in [(3, 2), (1, 4), (4, 1), (0, 2), (2, 13)]:
+        x = rows(n, 12)
+        y = np.zeros((k, n * 12), dtype=np.float32)
+        native(parse_function(CONSTANT), [x, y], {"n": n, "k": k})
+        flat = x[:, :12].ravel()
+        for b in range(k):
+            np.testing.assert_array_equal(y[b], np.roll(flat, -b) + flat)
+
+
+PIXELS = """
+@loop
+def pixels(x: f32["b", "h", "w"], y: f32["b*8*h*8*w + s"], b: i64, h: i64, w: i64, s: i64):
+    for i in KIND(b*8*h*8*w + s):
+        with block("y", S(i, b*8*h*8*w + s)) as a:
+            y[a] = select(s <= a, x[(a - s)//(64*h*w), (a - s)//(8*w)//8%h, (a - s)//8%w], 7.0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["grid", "parallel"])
+def test_digits_of_digits(kind: str) -> None:
+    """Coarse pixels of fine ones, eight times eight for each; also of places below zero."""
+    f = parse_function(PIXELS.replace("KIND", kind))
+    text = kernel_source(f, target("x86-64")).text
+    assert divisions(text[text.rindex("phi i64") :]) == 0
+    for b, h, w, s in [(1, 1, 1, 0), (2, 3, 5, 0), (1, 2, 1, 9), (3, 1, 2, 1), (0, 2, 2, 3)]:
+        x = np.arange(b * h * w, dtype=np.float32).reshape(b, h, w)
+        y = np.zeros(64 * b * h * w + s, dtype=np.float32)
+        native(f, [x, y], {"b": b, "h": h, "w": w, "s": s})
+        fine = x.repeat(8, axis=1).repeat(8, axis=2).ravel()
+        np.testing.assert_array_equal(y, np.concatenate([np.full(s, 7, np.float32), fine]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pliant.codegen.llvm.advance import Loop, Quotient, advance, quotient_of
+from pliant.codegen.llvm.advance import Advanced, Loop, Quotient, advance, quotient_of
 from pliant.codegen.llvm.types import vector_type
 from pliant.sym.atoms import Atom, DivAtom, MaxAtom, MinAtom, ModAtom, VarAtom
 from pliant.sym.expr import Int, as_int
@@ -96,10 +96,8 @@ def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
     if nonneg and den.is_const and e.facts.lt(num, den):  # a digit of the loops around
         return _emit(e, as_int(0), lanes), _emit(e, num, lanes)
     if lanes == 1 and (found := quotient_of(e, num, den)) is not None:
-        loop, x = found
-        if x not in loop.found:
-            loop.found[x] = _advancing(e, loop, x, nonneg=nonneg)
-        return loop.found[x]
+        made = _advanced(e, *found)
+        return made.quotient, made.remainder
     if lanes > 1 and (rest := _after_first_lane(e, num, den)) is not None:
         return _divide_lanes(e, rest, den, lanes)
     n = _emit(e, num, lanes)
@@ -159,12 +157,17 @@ def _divide_lanes(e: Emitter, rest: Int, den: Int, lanes: int) -> tuple[str, str
     return t.assign(f"add nsw {kind} {first}, {q}"), less
 
 
-def _advancing(e: Emitter, loop: Loop, x: Quotient, *, nonneg: bool) -> tuple[str, str]:
-    with e.outside(loop):
-        n, d = _emit(e, x.rest, 1), _divisor(e, x.den)
-        n = e.text.assign(f"add nsw i64 {n}, {loop.first}")
-        q, r = _floor(e, n, d, 1, nonneg=nonneg)
-    return advance(e.text, loop, q, r, d)
+def _advanced(e: Emitter, loop: Loop, x: Quotient) -> Advanced:
+    """What advances with the loop; first what it is a quotient of."""
+    if x not in loop.found:
+        of = None if x.of is None else _advanced(e, loop, x.of)
+        nonneg = e.facts.nonneg(x.dividend(loop.var))
+        with e.outside(loop):
+            n, d = _emit(e, x.rest, 1), _divisor(e, x.den)
+            n = e.text.assign(f"add nsw i64 {n}, {loop.first if of is None else of.first}")
+            q, r = _floor(e, n, d, 1, nonneg=nonneg)
+        loop.found[x] = advance(e.text, loop, q, r, d, of)
+    return loop.found[x]
 
 
 def _floor(e: Emitter, n: str, d: str, lanes: int, *, nonneg: bool) -> tuple[str, str]:
