@@ -73,6 +73,7 @@ CASES: dict[str, Fn] = {
     "an input too": lambda x: F.conv2d(torch.cat([*_three(x)[:2], x, x[:, :8], x], 1)[:, :120], LAST),
     "the same twice": lambda x: F.conv2d(torch.cat([_three(x)[2]] * 3, 1), LAST),
     "the result": lambda x: torch.cat(_three(x), 1),
+    "planes": lambda x: F.avg_pool2d(torch.cat([x, x.relu()], 1), 3, 1, 1),
     "in two": _inside,
     "wanted twice": _wanted_twice,
     "dense": _dense,

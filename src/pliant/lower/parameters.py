@@ -122,7 +122,9 @@ class Sizes:
         return step * self._parameter(as_int(value // step))
 
     def free(self, elements: Int, unit: int) -> Int:
-        """So many elements that lie free: a parameter of its own."""
+        """So many elements that lie free: a number of them is a parameter of its own."""
+        if not elements.is_const:
+            return self.rename(elements)
         if self._constant_extents:
             return elements
         step = unit if elements.value % unit == 0 else 1
