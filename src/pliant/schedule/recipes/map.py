@@ -2,7 +2,8 @@
 
 loops in memory order; neighbours that all accesses run through as one are fused, and rows of two,
 four or eight elements with what is around them
-the innermost in vectors, in parts where it chooses between sources
+the innermost in vectors, in parts where it chooses between sources; rows that are parts of longer
+ones in a nest for those that are whole and another for the rest
 the others, fused, shared between threads
 transposing: in squares (`turning`); where there are too few columns or rows for one, or several
 outputs, in blocks of TILE x lanes, so that each cache line that is touched is used whole
@@ -107,7 +108,8 @@ def _filled_first(p: Program, loops: list[str]) -> tuple[Program, list[list[str]
 
 
 def _goes_on(p: Program, gap: Int, outer: str, last: str) -> bool:
-    """Whether what falls along the last loop falls further with the next iteration of the other."""
+    """Whether the gap, which shrinks along the last loop, shrinks by more than that with each
+    iteration of the other: rows follow one another."""
     line, row = gap.linear(outer), p.loop(last)
     if line is None or last not in gap.names or not line[0].is_const:
         return False
