@@ -105,12 +105,17 @@ def row_tiles(
 def tile_height(p: Program, total: Int, most: IntLike, unit: int = 1) -> tuple[Program, Int]:
     """How high tiles of at most `most` are that share `total` rows, or `unit`s of them, evenly."""
     even = ceildiv(total, unit * maximum(ceildiv(total, most), 1)) * unit
-    height = minimum(maximum(even, 1), most)
-    least, greatest = p.facts.bounds(p.decided(height))
+    return named(p, "tile_rows", minimum(maximum(even, 1), most))
+
+
+def named(p: Program, name: str, value: Int) -> tuple[Program, Int]:
+    """The value: by a name of its own, with which it is computed once, where it is known only at
+    run time."""
+    least, greatest = p.facts.bounds(p.decided(value))
     if least is None or least != greatest:
-        name = p.names().variable("tile_rows")
-        return p.name_size(name, height), var(name)
-    return p, height if p.decided(height).is_const else as_int(least)
+        name = p.names().variable(name)
+        return p.name_size(name, value), var(name)
+    return p, value if p.decided(value).is_const else as_int(least)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from pliant.ir.tensor import Compute
 from pliant.loop.stmt import LINE
 from pliant.lower.canonical import Spec
 from pliant.lower.contraction import COLS, DEPTH, POSITIONS, ROWS
-from pliant.schedule.arrange import row_tiles, rows_by_table
+from pliant.schedule.arrange import named, row_tiles, rows_by_table
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.program import BlockRef, LoopRef, Program
 from pliant.schedule.recipes.matmul_tile import MatmulIntrinsic, arranged, by_micro_kernel
 from pliant.schedule.recipes.nests import grain, inline_maps, vectors
 from pliant.schedule.recipes.start import start
-from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum, var
+from pliant.sym.expr import Int, IntLike, as_int, ceildiv, maximum, minimum
 
 SHARES: Final = (1, 2, 4, 8, 16, 32)  # tiles of a block, panels of a chunk
 TASKS: Final = 32  # pieces that a product is in, where it has so many panels and blocks,
@@ -164,7 +164,7 @@ def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Pr
 
 def _shared(
     p: Program, panel: LoopRef, most: IntLike, around: Sequence[LoopRef], tasks: int, each: Int
-) -> tuple[Program, IntLike]:
+) -> tuple[Program, Int]:
     """How many panels, at most so many, are a chunk: fewer where rows are too few to keep threads
     busy; a panel and a block are worth so many products `each`. It gets a name where that is known
     only at run time."""
@@ -173,12 +173,7 @@ def _shared(
         several = several * p.loop(loop).extent
     worth = maximum(minimum(several * panels * each // WORK, tasks), min(FEWEST, tasks))
     chunks = maximum(ceildiv(worth, maximum(several, 1)), 1)
-    share = maximum(minimum(ceildiv(panels, chunks), most), 1)
-    least, greatest = p.facts.bounds(p.decided(share))
-    if least is not None and least == greatest:
-        return p, least
-    name = p.names().variable("chunk")
-    return p.name_size(name, share), var(name)
+    return named(p, "chunk", maximum(minimum(ceildiv(panels, chunks), most), 1))
 
 
 def _by_places(p: Program, table: BlockRef, parts: Sequence[Int], lanes: int) -> Program:

@@ -46,6 +46,7 @@ from pliant.loop.rewrite import subst
 from pliant.loop.stmt import LINE, Buffer, Store, offset_of, statements
 from pliant.lower.canonical import Spec
 from pliant.lower.row_facts import NEAR
+from pliant.schedule.arrange import named
 from pliant.schedule.errors import SchedulingError
 from pliant.schedule.loop_partition import inner_part
 from pliant.schedule.program import LoopRef, Program
@@ -167,8 +168,8 @@ def _by_squares(
             column_of, row_of = (as_int(var(x)) for x in own[-4:-2])
             (count, size), at = _piece(side), as_int(0)
             for of, stride in zip((column_of, row_of, row_of // 2), strides, strict=True):
-                p, named = _named(p, "piece", stride)
-                at = at + of * named
+                p, distance = named(p, "piece", stride)
+                at = at + of * distance
             p = p.prefetch(own[-3], sources[0], at, of=blocks, runs=(count, step, size))
     return p, lines
 
@@ -189,14 +190,6 @@ def _strides(columns: Int, step: Int, side: int) -> tuple[Int, Int, Int]:
     lines = count * step
     below = (two - four) * (lines - 2 * size)
     return (HIGH - 2 * two - four) * lines, (1 - two) * lines + two * size, below
-
-
-def _named(p: Program, name: str, value: Int) -> tuple[Program, Int]:
-    """The value by a name of its own, unless it is a number: it is computed once."""
-    if value.is_const:
-        return p, value
-    name = p.names().variable(name)
-    return p.name_size(name, value), as_int(var(name))
 
 
 def _in_blocks(
