@@ -99,7 +99,7 @@ def kernel_schedule(spec: Spec, t: Target) -> Program:
         wanted = (plan.a_side.dtype, packed.dtype, plan.columns(packed), plan.group)
         offered = target_matmuls(t, spec.numerics)
         mm = next(x for x in offered if (x.a, x.b, x.columns, x.group) == wanted)
-    return schedule(spec, t.lanes(32), mm, t.l3 * 3 // 8, t.l1, pairs=has_pairs(t.features))
+    return schedule(spec, t.lanes(32), mm, near=t.l1, pairs=has_pairs(t.features))
 
 
 def kernel_program(symbol: str, spec: Spec, t: Target) -> Function:

@@ -7,7 +7,7 @@ closure. Blocks are gone by now (`loop.lower_blocks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 from pliant.base.dtypes import DType, bf16, boolean, i64
 from pliant.base.errors import InvalidModelError
 from pliant.codegen.llvm import (
+    conditions,
     context,
     exprs,
     ints,
@@ -29,11 +30,11 @@ from pliant.codegen.llvm import (
 from pliant.codegen.llvm.advance import Loop
 from pliant.codegen.llvm.steady import Steady
 from pliant.codegen.llvm.types import memory_type, value_type, vector_type
+from pliant.codegen.llvm.uses import uses
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.codegen.x86 import tiles
-from pliant.ir.expr import Axis, Binary, Expr, Guard, Index, Load, Var
-from pliant.ir.node import Node, walk
-from pliant.loop.rewrite import conjuncts
+from pliant.ir.expr import Expr, Guard, Index, Load, Var
+from pliant.ir.node import walk
 from pliant.loop.stmt import (
     PARTS,
     PREFETCH,
@@ -531,14 +532,17 @@ class Emitter:
         self.stream_from = self.parts_from = self.ahead = None
 
     def _if(self, s: If) -> None:
-        if (known := self._outcome(s.cond)) is not None:
+        sizes = conditions.of(self, s.cond)
+        if sizes is None:
+            self._choice(s, sizes)
+        elif (known := sizes.outcome) is not None:
             body = s.then if known else s.otherwise
             if body is not None:
                 with self.scope(straight=True):
                     self.statement(body)
-        elif (all_lanes := self._all_or_none(s.cond)) is not None:
+        elif (all_lanes := sizes.all_or_none()) is not None:
             self._branch(all_lanes, s)
-        elif (whole := self._whole(s)) is not None:
+        elif (whole := sizes.all_for(s)) is not None:
             t = self.text
             then, part, done = t.label("whole"), t.label("part"), t.label("done")
             t.branch(whole, then, part)
@@ -548,18 +552,19 @@ class Emitter:
             t.jump(done)
             t.start(part)
             with self.scope():
-                self._choice(s)
+                self._choice(s, sizes)
             t.jump(done)
             t.start(done)
         else:
-            self._choice(s)
+            self._choice(s, sizes)
 
-    def _choice(self, s: If) -> None:
-        """Lanes under masks, or a branch where all lanes share the condition."""
+    def _choice(self, s: If, sizes: conditions.Condition | None) -> None:
+        """Lanes under masks, or a branch where all lanes share the condition, of which `sizes` is
+        what is known."""
         c = exprs.emit(self, s.cond)
         if c.lanes > 1:
             alone = s.otherwise is None and self.mask is None and c.lanes <= UNASKED
-            some = alone and self._holds_first(s.cond)
+            some = alone and sizes is not None and sizes.holds_in_first
             self._masked_branch(c.text, s.then, some=some)
             if s.otherwise is not None:
                 self._masked_branch(c.text, s.otherwise, negate=True)
@@ -593,88 +598,6 @@ class Emitter:
         with self._computing(s):
             steps = frozenset(chosen & self._const_sizes.keys())
             exprs.emit_common(self, self.steady, s.value, steps)
-
-    def _whole(self, s: If) -> str | None:
-        """Whether a condition on sizes holds in all lanes, where that is worth a branch: without
-        registers for masks, a store under one takes as long as a dozen others (AMD's processors
-        before AVX-512), or is one branch for each lane (AArch64). None where it is not, or where
-        the last lane does not answer for all."""
-        if self.lanes == 1 or self.mask is not None or s.otherwise is not None:
-            return None
-        if "avx512f" in self.options.features:
-            return None
-        inside = list(statements(s.then))
-        if any(isinstance(x, For | While | Invoke) for x in inside):
-            return None  # twice as much code
-        if not any(isinstance(x, Store) and x.buffer.scope != "register" for x in inside):
-            return None  # registers are chosen from
-        sides = self._sides(s.cond)
-        if sides is None or not any(self.is_varying(a - b) for a, b in sides):
-            return None
-        if not all(self._grows(a - b) for a, b in sides):
-            return None
-        last = {self.lane_var: self.lanes - 1}
-        sides = [(a.subs(last), b.subs(last)) for a, b in sides]
-        if any(self.facts.le(b, a) for a, b in sides):
-            return None  # what whole vectors left over
-        return self._all_less(sides)
-
-    def _all_or_none(self, cond: Expr) -> str | None:
-        """Whether a condition on sizes holds, where it is proved that it does in all lanes of a
-        vector or in none, as where whole vectors are left; None where it is not proved. Under a
-        branch they are stored as all others, under a mask never past the caches."""
-        sides = None if self.lanes == 1 else self._sides(cond)
-        if sides is None or not any(self.is_varying(a - b) for a, b in sides):
-            return None
-        first = {self.lane_var: 0}
-        at_first = [(a.subs(first), b.subs(first)) for a, b in sides]
-        for (a, b), (x, y) in zip(sides, at_first, strict=True):
-            along = self.facts.simplify(a - b - (x - y))
-            if along is not var(self.lane_var) or not self.facts.divisible(x - y, self.lanes):
-                return None
-        return self._all_less(at_first)
-
-    def _sides(self, cond: Expr) -> list[tuple[Int, Int]] | None:
-        """The pairs of sizes of which each first one is less, where a condition asks no more."""
-        sides = []
-        for part in conjuncts(cond):
-            match part:
-                case Binary("lt" | "le" as op, Index(a), Index(b)):
-                    sides.append((self.resolve(a), self.resolve(b + 1 if op == "le" else b)))
-                case _:
-                    return None
-        return sides
-
-    def _all_less(self, sides: Iterable[tuple[Int, Int]]) -> str:
-        """Whether of all pairs, of uniform sizes, the first one is less."""
-        every = ""
-        for a, b in sides:
-            x, y = (ints.emit_uniform(self, i) for i in (a, b))
-            holds = self.text.assign(f"icmp slt i64 {x}, {y}")
-            every = self.text.assign(f"and i1 {every}, {holds}") if every else holds
-        return every
-
-    def _grows(self, x: Int) -> bool:
-        """Whether it is known to be no less in a lane than in the one before."""
-        after = x.subs({self.lane_var: var(self.lane_var) + 1})
-        return self.facts.nonneg(after - x)
-
-    def _outcome(self, cond: Expr) -> bool | None:
-        """Whether a condition on sizes is proved to hold in all lanes of a vector, or in none: what
-        is stored under a mask does not go past the caches, nor does it need one here."""
-        sides = None if self.lanes == 1 else self._sides(cond)  # of one LLVM finds it
-        if sides is None:
-            return None
-        if any(self.facts.le(b, a) for a, b in sides):
-            return False
-        return True if all(self.facts.lt(a, b) for a, b in sides) else None
-
-    def _holds_first(self, cond: Expr) -> bool:
-        """Whether a condition on sizes is proved to hold in the first lane."""
-        sides, first = self._sides(cond), {self.lane_var: 0}
-        if sides is None:
-            return False
-        return all(self.facts.lt(a.subs(first), b.subs(first)) for a, b in sides)
 
     def _masked_branch(
         self, condition: str, body: Stmt, *, negate: bool = False, some: bool = False
@@ -830,28 +753,15 @@ class Emitter:
 
     def _captures(self, s: For) -> list[tuple[str, str, Any]]:
         """(LLVM type, name, buffer or variable's type) of what the loop body uses from outside."""
-        buffers: dict[str, Buffer] = {}
-        sizes: dict[str, None] = {}
-        scalars: dict[str, DType] = {}
-        for node in walk(s):
-            if isinstance(node, Load | Store | BufferRef):
-                b = node.source if isinstance(node, Load) else node.buffer
-                b = b.buffer if isinstance(b, Flat) else b
-                buffers[b.name] = b
-                for extent in (*b.shape, *b.strides):
-                    sizes.update(dict.fromkeys(sorted(extent.names)))
-            for x in _ints_of(node):
-                sizes.update(dict.fromkeys(sorted(x.names)))
-            if isinstance(node, Var):
-                scalars[node.name] = node.dtype
+        used = uses(s)
         out: list[tuple[str, str, Any]] = []
-        out += [("ptr", n, b) for n, b in buffers.items() if n in self._places]
-        names = [*sizes, *(n for n in scalars if n not in sizes)]
+        out += [("ptr", n, b) for n, b in used.buffers.items() if n in self._places]
+        names = [*used.sizes, *(n for n in used.scalars if n not in used.sizes)]
         for n in names:
             if n in self._sizes and n not in self._const_sizes:
                 out.append(("i64", n, None))
             elif n in self._vars:
-                out.append((value_type(scalars[n], 1), n, scalars[n]))
+                out.append((value_type(used.scalars[n], 1), n, used.scalars[n]))
         return out
 
     def parallel_body(self, s: For, captured: list[tuple[str, str, Any]]) -> None:
@@ -977,30 +887,6 @@ def emit_inside(
         e._sizes[name] = value
         e.facts.declare(name, min=None)
     e.statement(f.body)
-
-
-def _ints_of(node: Node) -> Iterator[Int]:
-    match node:
-        case Index(x):
-            yield x
-        case Axis(_, x):
-            yield x
-        case For():
-            yield node.extent
-            if PREFETCH in (notes := dict(node.notes)):
-                yield from _ints_asked(notes[PREFETCH][1])
-        case Alloc():
-            yield from node.buffer.shape
-
-
-def _ints_asked(ahead: Int | Load | tuple[Int, ...]) -> Iterator[Int]:
-    if isinstance(ahead, Int):
-        yield ahead
-    elif isinstance(ahead, tuple):
-        yield from ahead
-    else:
-        for node in walk(ahead):
-            yield from _ints_of(node)
 
 
 def _power_of_two(n: int) -> int:

@@ -51,8 +51,8 @@ _BASELINE: Final = {"x86_64": "x86-64", "aarch64": "generic"}  # LLVM's CPU, to 
 class Target:
     """What code is made for.
 
-    `vector_bits` is the width of a vector register; `registers` how many there are. `l1`, `l2` and
-    `l3` are bytes of the caches that its code is made for: the last is what all cores share.
+    `vector_bits` is the width of a vector register; `registers` how many there are. `l1` is the
+    bytes of the first cache that its code is made for (of the last: `lower.row_facts.LARGE`).
     """
 
     name: str
@@ -61,8 +61,6 @@ class Target:
     vector_bits: int
     registers: int
     l1: int = 32 << 10
-    l2: int = 512 << 10
-    l3: int = 32 << 20
 
     @property
     def architecture(self) -> str:
