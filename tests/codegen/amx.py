@@ -7,20 +7,29 @@ emulated is how TDPBF16PS rounds inside of one instruction: here each rounds its
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
+import pytest
 from llvmlite.binding import orcjit
 
+import pliant.codegen.llvm.compile as compile_module
+from pliant import pipeline
+from pliant.codegen import build
 from pliant.codegen.llvm.compile import compile_text
-from pliant.codegen.llvm.target import machine, target
+from pliant.codegen.llvm.target import FEATURE_SETS, Target, machine, target
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
 from pliant.codegen.microkernel import PARAMS
 from pliant.codegen.x86.tiles import TileKernel, configure, release
+from pliant.runtime import features
+from tests.targets import runs_here
 
 PREFIX: Final = "emulated_"
 BYTE, ADDRESS, STEP = ctypes.c_int8, ctypes.c_void_p, ctypes.c_int64
@@ -36,7 +45,7 @@ class Tiles:
     bytes: list[int] = field(default_factory=list)
     data: np.ndarray = field(default_factory=lambda: np.zeros((8, 16, 64), np.uint8))
     faults: list[str] = field(default_factory=list)
-    done: dict[str, int] = field(default_factory=dict)
+    products: int = 0  # how many there were
 
     def ldtilecfg(self, at: int) -> None:
         config = _memory(at, 64)
@@ -69,6 +78,7 @@ class Tiles:
 
     def product(self, kind: str, c: int, a: int, b: int) -> None:
         """C += A B over words of four bytes: row r of B holds word r of every column."""
+        self.products += 1
         self._configured(c, a, b)
         self._need(len({a, b, c}) == 3, "three different tiles")
         self._need(self.rows[a] == self.rows[c], "A has the rows of C")
@@ -127,30 +137,76 @@ class Emulated:
         self.tiles, self._callbacks = Tiles(), list[Any]()
         t = target("x86-64-avx512")
         builder = orcjit.JITLibraryBuilder()
-        builder.add_object_img(compile_text(text.replace("@llvm.x86.", f"@{PREFIX}"), t))
+        builder.add_object_img(compile_text(_calling(text), t))
         builder.export_symbol(symbol)
-        for name, kinds, run in self._instructions():
+        for name, callback in callbacks(self.tiles).items():
             if f"@llvm.x86.{name}(" in text:
-                callback = ctypes.CFUNCTYPE(None, *kinds)(run)
                 self._callbacks.append(callback)
-                address = ctypes.cast(callback, ctypes.c_void_p).value
-                builder.import_symbol(PREFIX + name, address)
+                builder.import_symbol(PREFIX + name, _address(callback))
         self._jit = llvm.create_lljit_compiler(machine(t))
         self._library = builder.link(self._jit, "emulated")
         self.address: int = self._library[symbol]
 
-    def _instructions(self) -> list[tuple[str, list[Any], Callable[..., None]]]:
-        tiles = self.tiles
-        found: list[tuple[str, list[Any], Callable[..., None]]] = [
-            ("ldtilecfg", [ADDRESS], tiles.ldtilecfg),
-            ("tilerelease", [], tiles.tilerelease),
-            ("tilezero", [BYTE], tiles.tilezero),
-            ("tileloadd64", [BYTE, ADDRESS, STEP], tiles.tileloadd64),
-            ("tilestored64", [BYTE, ADDRESS, STEP], tiles.tilestored64),
-        ]
-        for name, kind in (
-            ("tdpbssd", "ss"), ("tdpbsud", "su"), ("tdpbusd", "us"), ("tdpbuud", "uu"),
-            ("tdpbf16ps", "bf"),
-        ):  # fmt: skip
-            found.append((name, [BYTE] * 3, lambda *x, kind=kind: tiles.product(kind, *x)))
-        return found
+
+def _calling(text: str) -> str:
+    """A text with calls in place of the instructions."""
+    return re.sub(r"@llvm\.x86\.(?=ldtilecfg|tile|tdp)", f"@{PREFIX}", text)
+
+
+def _address(callback: Any) -> int | None:
+    return ctypes.cast(callback, ctypes.c_void_p).value
+
+
+def callbacks(tiles: Tiles) -> dict[str, Any]:
+    """What the instructions do, by their names, for code to call."""
+    found: dict[str, tuple[list[Any], Callable[..., None]]] = {
+        "ldtilecfg": ([ADDRESS], tiles.ldtilecfg),
+        "tilerelease": ([], tiles.tilerelease),
+        "tilezero": ([BYTE], tiles.tilezero),
+        "tileloadd64": ([BYTE, ADDRESS, STEP], tiles.tileloadd64),
+        "tilestored64": ([BYTE, ADDRESS, STEP], tiles.tilestored64),
+    }
+    for name, kind in (
+        ("tdpbssd", "ss"), ("tdpbsud", "su"), ("tdpbusd", "us"), ("tdpbuud", "uu"),
+        ("tdpbf16ps", "bf"),
+    ):  # fmt: skip
+        found[name] = ([BYTE] * 3, lambda *x, kind=kind: tiles.product(kind, *x))
+    return {name: ctypes.CFUNCTYPE(None, *kinds)(run) for name, (kinds, run) in found.items()}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This one, with tiles. `target` is what to compile for, from one thread."""
+
+    tiles: Tiles
+    target: str
+
+
+@contextmanager
+def machine_with_tiles() -> Iterator[Machine]:
+    """What is compiled for this target runs here, where AVX-512 does, its instructions emulated.
+    The target has a name of its own: nothing that is kept of it serves others."""
+    name, tiles = "x86-64-amx-emulated", Tiles()
+    widest = ("x86-64-avx512-bf16", "x86-64-avx512-vnni", "x86-64-avx512")
+    calls, wide = callbacks(tiles), target(next(n for n in widest if runs_here(n)))
+    compiled = compile_module._optimised
+
+    class Builder(orcjit.JITLibraryBuilder):  # type: ignore[misc]
+        def add_current_process(self) -> Any:
+            for instruction, callback in calls.items():
+                self.import_symbol(PREFIX + instruction, _address(callback))
+            return super().add_current_process()
+
+    def optimised(text: str, t: Target, level: int) -> Any:
+        return compiled(_calling(text), wide if t.name == name else t, level)
+
+    with pytest.MonkeyPatch.context() as patch:
+        tiled = (*wide.features, "amx-tile", "amx-int8", "amx-bf16")
+        patch.setitem(FEATURE_SETS, name, tiled)
+        patch.setattr(compile_module, "_optimised", optimised)
+        patch.setattr(build, "orcjit", SimpleNamespace(JITLibraryBuilder=Builder))
+        patch.setattr(features, "host_features", lambda: None)  # nothing is refused
+        patch.setattr(features, "_native", SimpleNamespace(request_amx=lambda: True))
+        patch.setattr(pipeline, "WORTH_PROCESSES", 1 << 30)  # others know nothing of this
+        patch.setenv("PLIANT_CACHE_DIR", "off")
+        yield Machine(tiles, name)
