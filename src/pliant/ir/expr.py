@@ -57,6 +57,7 @@ BINARY_OPS: Final = COMPARISONS | frozenset(
     "add sub mul div floordiv floormod truncdiv truncmod min max fmin fmax pow atan2 and or xor"
     " shl shr".split()
 )
+COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor eq ne".split())
 
 # Reduction operators and what an empty reduction gives. argmax/argmin give the i64 position of the
 # first best element along their single axis (NaN beats everything).

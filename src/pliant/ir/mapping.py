@@ -26,14 +26,13 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from pliant.ir.einsum import Einsum, names_in
-from pliant.ir.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, const
+from pliant.ir.expr import COMMUTATIVE, Binary, Cast, Const, Expr, Index, Load, Select, Unary, const
 from pliant.ir.tensor import own_nodes
 from pliant.sym.expr import Int, as_int
 from pliant.sym.facts import Facts
 
 Strides = Callable[[Any], Sequence[Int]]
 
-COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor".split())
 USUAL: Final = 64  # of a size of which nothing is known
 SIDE: Final = 224  # of an image's height or width
 TURNED: Final = {8: 3, 4: 3, 2: 64, 1: 64}

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar
 from pliant.base.dtypes import DType, i64
 from pliant.base.errors import PliantError
 from pliant.ir.expr import (
+    COMMUTATIVE,
     Binary,
     Bitcast,
     Cast,
@@ -41,7 +42,6 @@ from pliant.ir.expr import (
 )
 from pliant.ir.node import Node
 
-COMMUTATIVE: Final = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
 STEP_LIMIT: Final = 100_000
 
 Bindings = dict[str, Expr]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
-from pliant.ir.expr import Axis, Binary, Expr, Index, Load, Reduce, as_expr
+from pliant.ir.expr import COMMUTATIVE, Axis, Binary, Expr, Index, Load, Reduce, as_expr
 from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
@@ -38,8 +38,6 @@ from pliant.sym.expr import Int, IntLike, as_int, const, var
 from pliant.sym.facts import Facts
 
 Memory = Buffer | Flat
-
-COMMUTATIVE: Final = frozenset("add mul min max fmin fmax and or xor eq ne".split())
 
 
 class NoMatch(Exception):  # noqa: N818  (a result, not a failure)
