@@ -89,13 +89,6 @@ def function_text(function: Function, name: str | None = None) -> str:
     return "\n".join(_Printer().function(function, name))
 
 
-def statement_text(stmt: Stmt) -> str:
-    """A statement by itself, to look at."""
-    printer = _Printer()
-    printer.suite(stmt, 0)
-    return "\n".join(printer.lines)
-
-
 def statement_lines(function: Function) -> tuple[list[str], dict[Node, int]]:
     """The text by lines, and the line (from 0) where each statement and reducer begins first."""
     printer = _Printer()

@@ -54,7 +54,6 @@ AMID: Final = 2048
 PAGE: Final = 4096
 MAX_NDIM: Final = 64
 PAYLOAD: Final = 8
-MAX_CHUNKS: Final = 256
 
 # What kernels and entries return.
 OK: Final = 0
