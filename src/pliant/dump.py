@@ -1,10 +1,10 @@
 """Files of compilations: their stages, to read and to go on from, and bundles of internal failures.
 
-    00_import.py 01_fission.py 02_views.py 03_layouts.py 04_packing.py 05_split.py 06_groups.py
-    07_kernels.py 08_host.py 09_k_row_….ll … weights.npz
+    00_import.py 01_fission.py 02_phases.py 03_views.py 04_layouts.py 05_packing.py 06_split.py
+    07_groups.py 08_kernels.py 09_host.py 10_k_row_….ll … weights.npz
 
 Every `.py` file is a module that `text.parse_module` reads back, with the weights of `weights.npz`;
-a graph stage can be compiled on its own: `pliant.compile("06_groups.py")`.
+a graph stage can be compiled on its own: `pliant.compile("07_groups.py")`.
 """
 
 from __future__ import annotations

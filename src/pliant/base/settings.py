@@ -1,4 +1,4 @@
-"""The flags of Pliant: environment variables, read here and nowhere else in Python.
+"""The flags of Pliant: environment variables of its own, read here and nowhere else in Python.
 
 The thread pool (C) reads PLIANT_NUM_THREADS and OMP_NUM_THREADS itself.
 """
