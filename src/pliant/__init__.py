@@ -17,6 +17,7 @@ from pliant.base.load import load_module, signals_held
 with signals_held():
     from pliant.base.errors import (
         ArtifactError,
+        InternalError,
         InvalidModelError,
         PliantError,
         ResourceError,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from pliant.written import program
 
 __all__ = [
-    "ArtifactError", "Compiled", "Dim", "InvalidModelError", "PliantError", "ResourceError",
-    "ShapeError", "UnsupportedError", "__version__", "compile", "load", "program",
+    "ArtifactError", "Compiled", "Dim", "InternalError", "InvalidModelError", "PliantError",
+    "ResourceError", "ShapeError", "UnsupportedError", "__version__", "compile", "load", "program",
 ]  # fmt: skip
 
 _HOME: Final = {

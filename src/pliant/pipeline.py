@@ -117,9 +117,12 @@ def compile(
     (`pliant.program`), a graph function with its weights as a pair, or the path of a module of such
     functions as PLIANT_DUMP writes it (`.py`). Of an ONNX model `dynamic_shapes` names dims of
     inputs anew; those of one name are equal. `dims` refines what is known of a symbol.
+    `target`: "native", this processor, or the name of a feature set that it has (`FEATURE_SETS` in
+    codegen/llvm/target.py, such as "x86-64-avx2"), for files that others shall load, too.
     `threads` None: PLIANT_NUM_THREADS, OMP_NUM_THREADS, then affinity and cgroup. `memory_limit`
-    bounds the bytes that one call may allocate. `emit` says where to write which stages; None: as
-    PLIANT_DUMP says.
+    bounds the bytes that one call may allocate. `progress` is called with a phase's name and how
+    many of its steps are done, of how many. `emit` says where to write which stages; None: as
+    PLIANT_DUMP says. `operators`: the catalogue, if not Pliant's own (`ops.table.OPERATORS`).
 
     `numerics`: "fast" fuses multiplications with additions, splits sums into lanes and multiplies
     3 x 3 convolutions by Winograd's minimal filtering where that is faster; "strict" rounds after
@@ -142,8 +145,10 @@ def compile(
     interpreters, on random arrays of a few random sizes.
 
     Warns where the model does something else at sizes 0 or 1, which are then refused. Raises
-    UnsupportedError (everything unsupported, at once), InvalidModelError, ShapeError,
-    ResourceError; InternalError, with a bundle to see it again, where Pliant is at fault.
+    UnsupportedError (everything unsupported, at once; a target or a precision that there is not),
+    InvalidModelError (a model or an option that makes no sense), ShapeError, ResourceError;
+    InternalError, with a bundle to see it again, where Pliant is at fault; ImportError where the
+    framework of the model is not installed.
     """
     _check_options(precision, numerics, progress, emit)
     check_limits(threads, memory_limit)

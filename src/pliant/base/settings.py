@@ -40,8 +40,8 @@ def settings() -> Settings:
     cache = os.environ.get("PLIANT_CACHE_DIR", "")
     folder = None if cache == "off" else Path(cache) if cache else _home_cache()
     dump = os.environ.get("PLIANT_DUMP", "")
-    on = {name: os.environ.get(f"PLIANT_{name}") == "1" for name in ("CHECK", "DEBUG")}
-    return Settings(folder, Path(dump) if dump else None, on["CHECK"], on["DEBUG"], _threads())
+    check, debug = (os.environ.get(name) == "1" for name in ("PLIANT_CHECK", "PLIANT_DEBUG"))
+    return Settings(folder, Path(dump) if dump else None, check, debug, _threads())
 
 
 def _home_cache() -> Path | None:

@@ -166,7 +166,22 @@ class Compiled:
         self._call: Callable[[tuple[object, ...], object], Any] = self._native.call
 
     def __call__(self, *args: object, out: object = None, **kwargs: object) -> Any:
-        """Runs the function. With `out`, results go to those buffers, which are also returned."""
+        """Runs the function with the arguments of the one that it was compiled from.
+
+        A tensor is one of torch on the CPU, a NumPy array (of ml_dtypes' types, too) or an object
+        with `__dlpack__`, of exactly the input's type, in any strides (where the code reads rows,
+        it is copied: `stats()["input_copies"]`). Results are torch tensors if an input is one, else
+        NumPy arrays, in the structure that the model returns, and the caller's own.
+
+        `out`: buffers for the results, in their structure or as a flat list, row-major, of their
+        types and shapes, each with memory of its own; they are written to and returned. Inputs may
+        share memory with them: then the results are put there when all of them are known.
+
+        Raises ShapeError for arguments of a wrong number, name, rank, type, size or device, for
+        sizes that break a guard, and for a value that the model cannot take (an index outside its
+        range, a division of integers by 0); ResourceError where `memory_limit`, or the system's
+        memory, does not suffice. Nothing is computed with arguments that are refused.
+        """
         if kwargs or not self._is_plain_call:
             args = self._bind(args, kwargs)
         if self._is_plain_result:
@@ -184,7 +199,11 @@ class Compiled:
     def run(
         self, inputs: Mapping[str, object], out: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
-        """Runs the function on tensors by name; results by name."""
+        """Runs the function on tensors by name, as `manifest` has them; results by name.
+
+        `out` maps names of outputs to buffers, as in a call; it may leave some out, which are made.
+        Raises what a call raises, and ShapeError for names that are missing or unknown.
+        """
         for what, given in (("inputs", inputs), ("out", out)):
             if not isinstance(given, Mapping) and not (what == "out" and given is None):
                 raise ShapeError(
@@ -202,7 +221,14 @@ class Compiled:
         return dict(zip(names, results, strict=True))
 
     def stats(self) -> dict[str, Stat]:
-        """What compiling found and what calls counted, as one dict."""
+        """What compiling found and what calls counted, as one dict.
+
+        Of compiling: "compiles" (1; 0 of a loaded file), "kernels" (in a call), "compile_seconds"
+        and the like, and with a `precision` what it costs in accuracy. Of memory, in bytes:
+        "weights_bytes", and "measured_peak_bytes", the most that one call had allocated. "threads":
+        how many a call uses. Of calls, since this program was made: "calls" and "input_copies", the
+        inputs that were copied first.
+        """
         compiles: dict[str, Stat] = {} if self._program.artifact is None else {"compiles": 0}
         return {
             **self._function.stats,
@@ -229,11 +255,17 @@ class Compiled:
         return self._function.explain or str(self._function)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the program, with all its functions, as one file for `pliant.load`."""
+        """Writes the program, with all its functions, as one file for `pliant.load`.
+
+        The file is a shared library with the weights behind it; it appears whole or not at all.
+        Raises ResourceError where it cannot be written or linked.
+        """
         self._program.save(path)
 
     @property
     def manifest(self) -> Manifest:
+        """What is in the program: functions with their inputs, outputs and symbols, the weights,
+        the target and the versions that made it."""
         return self._program.manifest
 
     @property

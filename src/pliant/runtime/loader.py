@@ -23,8 +23,11 @@ def load(
 ) -> Compiled:
     """The first function of an artifact; the others are its items: `load(path)["decode"]`.
 
-    `threads` and `memory_limit` (bytes a call may use) are as in `pliant.compile`. An artifact is
-    code: load only what you trust. Raises ArtifactError and, for wrong limits, InvalidModelError.
+    `threads` and `memory_limit` (bytes a call may use) are as in `pliant.compile`. The code and the
+    manifest are always checked against their hashes; `verify_weights` also checks the weights,
+    which reads all of them, while otherwise a call reads those that it uses. An artifact is code:
+    load only what you trust. Raises ArtifactError for a file that is damaged, of another version
+    or for another processor, and InvalidModelError for wrong limits.
     """
     check_limits(threads, memory_limit)
     artifact = open_artifact(path, verify_weights=verify_weights)

@@ -100,9 +100,13 @@ class Messages:
                 return ShapeError(
                     f"output {info.name if info else index} would have a negative extent"
                 )
-            case _:
+            case abi.OUTPUT_MISSING:
                 return PliantError(
                     f"{self.function.name}: compiled code did not produce output {index}"
+                )
+            case _:
+                return PliantError(
+                    f"{self.function.name}: unknown fault {reason} of output {index}"
                 )
         return ShapeError(f"out= for {info or index}: {what}")
 

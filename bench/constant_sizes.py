@@ -1,6 +1,7 @@
-"""The bet: kernels whose sizes come at run time against kernels for one size, and PyTorch.
+"""Kernels whose sizes come at run time against kernels for one size, and PyTorch.
 
-    PYTHONPATH=src:. python bench/bet.py [--threads N] [--runs N] [--only TEXT] [--json FILE]
+    PYTHONPATH=src:. python bench/constant_sizes.py [--threads N] [--runs N] [--only TEXT]
+        [--json FILE]
 
 `x constant` is how many times as long the constant kernel takes (0.95 or more is wanted), `x torch`
 the same of PyTorch eager (0.80 or more).
