@@ -132,3 +132,50 @@ def test_digits_of_digits(kind: str) -> None:
         native(f, [x, y], {"b": b, "h": h, "w": w, "s": s})
         fine = x.repeat(8, axis=1).repeat(8, axis=2).ravel()
         np.testing.assert_array_equal(y, np.concatenate([np.full(s, 7, np.float32), fine]))
+
+
+PLACES = """
+@loop
+def places(y: i64[5, "k*LANES"], k: i64, h: i64, w: i64, s: i64):
+    for i in grid(k):
+        for j in vectorized(LANES):
+            with block("a", S(LANES*i + j, k*LANES)) as a:
+                y[0, a] = (a - s)//w
+            with block("b", S(LANES*i + j, k*LANES)) as b:
+                y[1, b] = (b - s)%w
+            with block("c", S(LANES*i + j, k*LANES)) as c:
+                y[2, c] = ((c - s)//w + 5)//h
+            with block("d", S(LANES*i + j, k*LANES)) as d:
+                y[3, d] = ((d - s)//w + s)%h
+            with block("e", S(LANES*i + j, k*LANES)) as e:
+                y[4, e] = (e - s)//w//h//w
+"""
+
+
+@pytest.mark.parametrize("lanes", [2, 8, 16, 64])
+@pytest.mark.parametrize("known", ["", "h", "w", "hw"])
+def test_digits_in_lanes(lanes: int, known: str) -> None:
+    """Quotients of quotients in lanes, of numbers below zero too, by divisors smaller and larger
+    than there are lanes, of which some are constants."""
+    rng = np.random.default_rng(lanes)
+    sizes = [1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 61, 63, 64, 65, 127, 1000, 2**20]
+    for _ in range(10):
+        h, w = (int(x) for x in rng.choice(sizes, 2))
+        k, s = 9, int(rng.integers(0, 300))
+        text = PLACES.replace("LANES", str(lanes))
+        for name, value in (("h", h), ("w", w)):
+            if name in known:
+                text = re.sub(rf"\b{name}\b", str(value), text.replace(f", {name}: i64", ""))
+        y = np.zeros((5, k * lanes), dtype=np.int64)
+        given = {"k": k, "h": h, "w": w, "s": s}
+        native(parse_function(text), [y], {n: v for n, v in given.items() if n not in known})
+        a = np.arange(k * lanes) - s
+        expected = [a // w, a % w, (a // w + 5) // h, (a // w + s) % h, a // w // h // w]
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_what_is_divided_in_lanes() -> None:
+    """Only numbers: of the first lane, and 65535 by a divisor that may be less than the lanes."""
+    text = PLACES.replace("LANES", "16")
+    source = kernel_source(parse_function(text), target("x86-64")).text
+    assert divisions(source) and not re.search(r"= [us](?:div|rem) <", source)

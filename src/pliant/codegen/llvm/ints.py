@@ -98,8 +98,10 @@ def _divide(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str]:
     if lanes == 1 and (found := quotient_of(e, num, den)) is not None:
         made = _advanced(e, *found)
         return made.quotient, made.remainder
-    if lanes > 1 and (rest := _after_first_lane(e, num, den)) is not None:
-        return _divide_lanes(e, rest, den, lanes)
+    if lanes > 1 and (found_lanes := _lanes_of(e, num, den, lanes)) is not None:
+        q0, steps, r = found_lanes
+        kind = vector_type("i64", lanes)
+        return e.text.assign(f"add nsw {kind} {e.splat(q0, 'i64')}, {steps}"), r
     n = _emit(e, num, lanes)
     if e.is_varying(den):
         d = _emit(e, den, lanes)
@@ -117,44 +119,63 @@ def _divisor(e: Emitter, den: Int) -> str:
     return e.text.intrinsic("llvm.umax.i64", "i64", [("i64", d), ("i64", "1")])
 
 
-def _after_first_lane(e: Emitter, num: Int, den: Int) -> Int | None:
-    """What the dividend of the first lane is, where it grows by one from lane to lane and the
-    divisor is a run-time size."""
-    den, split = e.resolve(den), e.resolve(num).linear(e.lane_var)
-    if den.is_const or e.lane_var in den.names or split is None or split[0] != 1:
+def _lanes_of(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str, str] | None:
+    """The first lane's quotient, how much greater those of all lanes are, and the remainders; where
+    the dividend is the first lane's and less than `lanes` more, and it takes more than a shift.
+
+    The first lane is divided, by what numbers take. (No processor divides vectors.) In the others
+    the remainder begins anew where it is as large as the divisor: once if that is no less than the
+    lanes, else there are small numbers to divide. Nothing of this branches, so that it can be done
+    before loops that change nothing of it.
+    """
+    den = e.resolve(den)
+    if e.is_varying(den) or (den.is_const and den.value & (den.value - 1) == 0):
         return None
-    return split[1]
-
-
-def _divide_lanes(e: Emitter, rest: Int, den: Int, lanes: int) -> tuple[str, str]:
-    """The first lane is divided; in the others the remainder begins anew where it is as large as
-    the divisor, once if that is no less than the lanes. (No processor divides vectors.)"""
-    t, kind = e.text, vector_type("i64", lanes)
-    q0, r0 = _divide(e, rest, den, 1)
+    steps = _steps(e, e.resolve(num), lanes)
+    if steps is None:
+        return None
+    t, kind, flag = e.text, vector_type("i64", lanes), vector_type("i1", lanes)
+    q0, r0 = _divide(e, num.subs({e.lane_var: as_int(0)}), den, 1)
     d = _divisor(e, den)
-    many, first, own = e.splat(d, "i64"), e.splat(q0, "i64"), e.splat(r0, "i64")
-    r = t.assign(f"add nsw {kind} {own}, {e.size(e.lane_var, lanes)}")
-    once, often, done = t.label("once"), t.label("often"), t.label("done")
-    found: list[tuple[str, str, str]] = []
-    if not e.facts.le(lanes, den):
-        t.branch(t.assign(f"icmp uge i64 {d}, {lanes}"), once, often)
-        t.start(often)
-        found.append((*_floor(e, r, many, lanes, nonneg=True), t.block))
-        t.jump(done)
-        t.start(once)
+    many = e.splat(d, "i64")
+    r = t.assign(f"add nsw {kind} {e.splat(r0, 'i64')}, {steps}")
     over = t.assign(f"icmp uge {kind} {r}, {many}")
-    flag = vector_type("i1", lanes)
     q = t.assign(f"zext {flag} {over} to {kind}")
-    less = t.assign(
-        f"select {flag} {over}, {kind} {t.assign(f'sub {kind} {r}, {many}')}, {kind} {r}"
+    less = t.assign(f"sub {kind} {r}, {many}")
+    rest = t.assign(f"select {flag} {over}, {kind} {less}, {kind} {r}")
+    if e.facts.le(lanes, den):
+        return q0, q, rest
+    # r < d + lanes < 2*lanes, so that r/d is (r*m) >> 16 with m = 65536/d rounded up.
+    small = t.assign(f"and {kind} {r}, splat (i64 {2 * lanes - 1})")
+    m = t.assign(f"add i64 {t.assign(f'udiv i64 65535, {d}')}, 1")
+    scaled = t.assign(f"mul nuw {kind} {small}, {e.splat(m, 'i64')}")
+    often = t.assign(f"lshr {kind} {scaled}, splat (i64 16)")
+    low = t.assign(f"and i64 {d}, {lanes - 1}")
+    taken = t.assign(f"mul nuw {kind} {often}, {e.splat(low, 'i64')}")
+    left = t.assign(f"sub {kind} {small}, {taken}")
+    once = t.assign(f"icmp uge i64 {d}, {lanes}")
+    return (
+        q0,
+        t.assign(f"select i1 {once}, {kind} {q}, {kind} {often}"),
+        t.assign(f"select i1 {once}, {kind} {rest}, {kind} {left}"),
     )
-    if found:
-        found.append((q, less, t.block))
-        t.jump(done)
-        t.start(done)
-        q = t.phi(kind, *((x[0], x[2]) for x in found))
-        less = t.phi(kind, *((x[1], x[2]) for x in found))
-    return t.assign(f"add nsw {kind} {first}, {q}"), less
+
+
+def _steps(e: Emitter, num: Int, lanes: int) -> str | None:
+    """How much greater a number is in each lane than in the first: the lane's own, or as a quotient
+    of such a number is; None of others."""
+    if (split := num.linear(e.lane_var)) is not None:
+        alone = split[0] == 1 and e.lane_var not in split[1].names
+        return e.size(e.lane_var, lanes) if alone else None
+    for coefficient, factors in num.terms():
+        match coefficient, factors:
+            case 1, ((DivAtom(num=part, den=den) as atom, 1),) if e.lane_var in atom.names:
+                rest = num - part // den
+                if e.lane_var in rest.names:
+                    return None
+                found = _lanes_of(e, part, den, lanes)
+                return None if found is None else found[1]
+    return None
 
 
 def _advanced(e: Emitter, loop: Loop, x: Quotient) -> Advanced:
