@@ -80,6 +80,20 @@ def test_split_with_a_peeled_tail() -> None:
     same(p, exact)
 
 
+def test_split_into_one() -> None:
+    """Where the extent is known to be no more than the factor, and not 0, one loop runs once."""
+    p = rows().split("s_i", 4, tail="clip")
+    q = p.split("s_i_1", 6)
+    assert outline(q) == lines("""
+        s_i_0 < (n + 3)//4
+          s_i_1_0 < 1
+            s_i_1_1 < 6
+              s_r < k
+                s(4*s_i_0 + s_i_1_1, s_r) where s_i_1_1 < min(4, n - 4*s_i_0)
+    """)
+    same(p, q)
+
+
 def test_split_with_a_clipped_tail() -> None:
     p = rows()
     q = p.split("s_i", 4, tail="clip")

@@ -86,6 +86,8 @@ def split(
     outer, inner = names.variable(f"{loop}_0"), names.variable(f"{loop}_1")
     exact = facts.divisible(n, f)
     trips = facts.simplify(n // f if tail == "peel" else ceildiv(n, f))
+    if facts.bounds(trips) == (1, 1):
+        trips = as_int(1)
     at = var(inner) if trips == 1 else var(outer) * f + var(inner)
     body = subst(target.body, {loop: at})
     if tail == "mask" and not exact:
