@@ -3,6 +3,8 @@ shuffled channels, against torch at every size."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +87,34 @@ def test_narrow_groups(inputs: int, outputs: int, groups: int, options: Any, num
     for n, h, w in ((0, 7, 9), (1, 5, 5), (2, 5, 17), (1, 16, 31)):
         x = tensor(n, 5, h, w)
         assert_same(f(x), fn(x), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize(("groups", "width", "stride"), [(11, 16, 1), (3, 16, 2), (5, 40, 1)])
+def test_groups_share_a_table(
+    groups: int, width: int, stride: int, precision: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where pixels lie is found once for several groups, as many as fit (the last ones are fewer);
+    a group's channels begin so much further."""
+    channels = groups * width
+    first, weight = tensor(channels, 5, 1, 1), tensor(channels, width, 3, 3)
+    last = tensor(4, channels, 1, 1)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(F.conv2d(x, first), weight, groups=groups, padding=1, stride=stride)
+        return F.conv2d(y.relu(), last)
+
+    monkeypatch.setenv("PLIANT_DUMP", str(tmp_path))
+    dims = {0: "n", 2: "h", 3: "w"}
+    f = pliant.compile(
+        Apply(fn), (tensor(2, 5, 12, 13),), dynamic_shapes=((dims,),), precision=precision
+    )
+    kernels = next(tmp_path.rglob("*_kernels.py")).read_text()
+    assert re.search(r"pl_mm_\w+\(address\(x0\[0, [^0]", kernels)
+    for n, h, w in ((0, 7, 9), (1, 1, 1), (1, 5, 5), (2, 5, 17), (1, 16, 31), (3, 20, 3)):
+        x = tensor(n, 5, h, w)
+        assert_same(f(x), fn(x), tolerance=2e-2 if precision else 1e-4)
 
 
 def test_narrow_groups_stay_in_f32() -> None:

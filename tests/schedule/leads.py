@@ -229,7 +229,11 @@ def cache_index(draw: Draw, p: Program) -> list[Move]:
     loops = p.loops(block)
     first, along = draw(st.integers(0, len(loops) - 2)), loops[-1]
     inner = tuple(draw(st.permutations(loops[first + 1 : -1])))
-    return [_move("cache_index", block, name, loops[first], along, inner)]
+    own = draw(st.integers(0, len(inner)))
+    return [
+        _move("cache_index", block, name, loops[first], along, inner),
+        _move("cache_index", block, name, loops[first], along, inner[:own], inner[own:]),
+    ]
 
 
 def pad_einsum(draw: Draw, p: Program) -> list[Move]:

@@ -135,7 +135,9 @@ def arguments(draw: Any, p: Program, name: str) -> tuple[tuple[Any, ...], dict[s
             first = draw(st.integers(0, max(len(table) - 1, 0)))
             at_loop = table[first] if table else along
             inner = tuple(draw(st.permutations(table[first + 1 :])))
-            return (block, draw(st.sampled_from(buffers)), at_loop, along, inner), {}
+            own = draw(st.integers(0, len(inner)))
+            given = (block, draw(st.sampled_from(buffers)), at_loop, along, inner[:own])
+            return given, {"shared": inner[own:]}
         case "compute_at":
             return (block, loop), {"early": draw(st.booleans())}
         case "reverse_compute_at":

@@ -177,6 +177,41 @@ def test_cache_index_refuses() -> None:
         p.cache_index("y", "x", "y_store_0", "y_s", ("y_r",))
 
 
+def groups() -> Program:
+    """y[g, i, j] = sum over r, s of x[i + r - 1, g, s] * w[g, r, s, j]: groups of channels."""
+    x, w = placeholder("x", (n, 3, k), f32), placeholder("w", (3, 3, k, m), f32)
+    y = compute(
+        (3, n, m),
+        lambda g, i, j: reduce(
+            "sum",
+            (3, k),
+            lambda r, s: (
+                Select(within(i + r - 1, n), x[i + r - 1, g, s], const(0.0, f32)) * w[g, r, s, j]
+            ),
+        ),
+        "y",
+    )
+    return program(unscheduled("groups", [y], [x, w], ["n", "m", "k"]), intrinsics=MM.intrinsics)
+
+
+def test_cache_index_shared() -> None:
+    """One table for all groups, whose rows begin k elements after one another."""
+    p = groups()
+    q = p.cache_write("y").split("y_j", 4, tail="clip").split("y_j_1", 2, "clip").split("y_k", 4)
+    q = q.reorder("y_j_0", "y_i", "y_k_0", "y_j_1_0", "y_j_1_1", "y_k_1")
+    q = q.reverse_compute_at("y_store", "y_j_1_0").shrink_buffer("y_local")
+    table = ("y_j_1_0", "y_r", "y_j_1_1")
+    with pytest.raises(SchedulingError, match="a row of x begins depends on y_i too"):
+        q.cache_index("y", "x", "y_j_0", "y_s", table)
+    with pytest.raises(SchedulingError, match="a row of x begins depends on y_r too"):
+        q.cache_index("y", "x", "y_j_0", "y_s", ("y_j_1_0", "y_j_1_1"), ("y_i", "y_r"))
+    with pytest.raises(SchedulingError, match="name each at most once"):
+        q.cache_index("y", "x", "y_j_0", "y_s", table, ("y_r",))
+    r = q.cache_index("y", "x", "y_j_0", "y_s", table, ("y_i",))
+    assert "x.flat[x_at[" in function_text(r.function)
+    same(p, r, CASES)
+
+
 def test_memory_read_by_offset() -> None:
     p = tiles(matmul(), "c").cache_index("c", "a", "c_i_0", "c_r", ("c_i_1_0", "c_i_1_1"))
     assert "a.flat[a_at[" in function_text(p.function)
@@ -209,6 +244,23 @@ def test_tensorize_for_certain_arguments() -> None:
     assert call.callee == MM.symbol
     names = [a.buffer.name for a in call.args if isinstance(a, BufferRef)]
     assert names == ["a", "a_at", "c_local", "b_cache", "c_local"]
+    same(p, q, CASES, {MM.symbol: MM.intrinsics[0].semantics})
+
+
+def test_tensorize_with_a_shared_table() -> None:
+    """Each group's rows are found from where those of its first begin."""
+    p = groups()
+    how = layout(lambda g, r, s, j: (g, j // 4, r * k + s, j % 4))
+    q = p.cache_write("y").split("y_j", 4, tail="clip").split("y_j_1", 2, "clip").split("y_k", 4)
+    q = q.reorder("y_j_0", "y_i", "y_k_0", "y_j_1_0", "y_j_1_1", "y_k_1")
+    q = q.reverse_compute_at("y_store", "y_j_1_0").shrink_buffer("y_local")
+    q = q.cache_read("y", "w", layout=how, pad=0.0).pad_block("y")
+    q = q.cache_index("y", "x", "y_j_0", "y_s", ("y_j_1_0", "y_r", "y_j_1_1"), ("y_i",))
+    q = q.decompose_reduction("y", "y_r").tensorize("y_j_1_1", MM.symbol)
+    (call,) = [s for s in statements(q.function.body) if isinstance(s, Invoke)]
+    assert f"{MM.symbol}(address(x[0, 0, k*y_i])" in function_text(q.function)
+    names = [a.buffer.name for a in call.args if isinstance(a, BufferRef)]
+    assert names == ["x", "x_at", "x_else", "w_cache", "y_local"]
     same(p, q, CASES, {MM.symbol: MM.intrinsics[0].semantics})
 
 

@@ -141,12 +141,13 @@ def rows_by_table(
     *,
     gather: bool,
     dtype: str = "",
+    shared: Sequence[LoopRef] = (),
 ) -> tuple[Program, Rows]:
     """The block finds the rows of an operand, made of `source`, in a table that is made in loop
     `at`: for each iteration of the first of the loops `table`, of the first of `reduced`, which
     are at most two, and of the second of `table`. With `gather` rows are copied together there;
     as elements of a type that the block converts, if `dtype` names one; else they lie element
-    after element along the last of `reduced`."""
+    after element along the last of `reduced`. The loops `shared` share the table."""
     along = reduced[-1]
     copies: tuple[BlockRef, ...] = ()
     if gather:
@@ -162,7 +163,7 @@ def rows_by_table(
     if gather or len(reduced) < 2:
         p = p.add_unit_loop(along)
         position = LoopRef(p.made[0])
-    p = p.cache_index(block, source, at, along, (table[0], position, table[1]))
+    p = p.cache_index(block, source, at, along, (table[0], position, table[1]), tuple(shared))
     return p, Rows(position, along, BlockRef(p.made[0]), len(p.made) > 2, copies)
 
 

@@ -35,7 +35,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pliant.base.dtypes import i64
 from pliant.ir.expr import Const, Expr, Index, Load, Select, as_expr, loads_of
@@ -70,7 +70,13 @@ from pliant.sym.facts import Facts
 
 @primitive
 def cache_index(
-    p: Program, block: str, source: str, loop: str, along: str, table: Sequence[str]
+    p: Program,
+    block: str,
+    source: str,
+    loop: str,
+    along: str,
+    table: Sequence[str],
+    shared: Sequence[str] = (),
 ) -> Program:
     """Makes the blocks that fill the table and, where a condition says whether there is a row, the
     row that is read where there is none; both at the beginning of `loop`'s body. The entry for a
@@ -78,13 +84,14 @@ def cache_index(
 
     `along` is the loop over a row's elements; `table` those which the row's place depends on, the
     table's dimensions from outermost to innermost. The table has no gaps for loops whose extent
-    varies with those before it.
+    varies with those before it. Iterations of the loops `shared` share it: their rows begin the
+    same step after one another everywhere.
     """
-    plan = check_cache_index(p, block, source, loop, along, tuple(table))
+    plan = check_cache_index(p, block, source, loop, along, tuple(table), tuple(shared))
     names, row = p.names(), plan.row
     index = buffer(names.buffer(f"{source}_at"), (plan.size,), i64, scope="scratch")
     entry: Expr = Load(index, (Index(plan.slot),))
-    value: Expr = Load(row.load.source.flat, (entry + Index(var(along)),))
+    value: Expr = Load(row.load.source.flat, (entry + Index(var(along) + plan.step),))
     first: Expr = Index(row.first)
     made: list[tuple[Buffer, Stmt]] = []
     if isinstance(row.whole, Select):
@@ -126,6 +133,7 @@ class _Plan:
     dims: tuple[For, ...]  # the table's loops, in the order of the program
     slot: Int  # the place in the table
     size: Int
+    step: Int  # how much further the rows of these iterations of the shared loops are
 
 
 def _nest(loops: Sequence[For], store: Store, names: Names) -> Stmt:
@@ -146,13 +154,20 @@ def _nest(loops: Sequence[For], store: Store, names: Names) -> Stmt:
 
 
 def check_cache_index(
-    p: Program, block: str, source: str, loop: str, along: str, table: tuple[str, ...]
+    p: Program,
+    block: str,
+    source: str,
+    loop: str,
+    along: str,
+    table: tuple[str, ...],
+    shared: tuple[str, ...] = (),
 ) -> _Plan:
     """The block reads the buffer once, element after element along one loop; where under a
     condition, that does not depend on the loop, nor on data that are stored in that of the table,
     and what stands for the element otherwise on no data. The place and the condition depend on the
     table's loops, those around the table, and sizes; the extents of the table's loops on those
-    before them."""
+    before them. Each iteration of the shared loops moves the place by what no loop below changes,
+    and changes nothing else."""
 
     def refuse(reason: str) -> SchedulingError:
         return SchedulingError("cache_index", f"block {block}", reason)
@@ -165,11 +180,13 @@ def check_cache_index(
     if not is_leaf(target) or any(isinstance(s, Block) for s in path[:-1]):
         raise refuse("it holds loops or blocks, or is inside one")
     inside = {s.var: s for s in path[len(around) :] if isinstance(s, For)}
-    if not {along, *table} <= inside.keys() or len({along, *table}) <= len(table):
+    chosen = (along, *table, *shared)
+    if not set(chosen) <= inside.keys() or len(set(chosen)) < len(chosen):
         raise refuse(f"its loops under {loop} are {', '.join(inside)}; name each at most once")
     facts = p.inside(path)
     changed = {x.buffer.name for x in walk(outer) if isinstance(x, Store)}
     row = _row(target, p.buffer(source), inside[along], changed, facts, refuse)
+    row, step = _without(row, shared, set(inside), refuse)
     used, fixed = row.first.names, row.along.extent.names
     if isinstance(row.whole, Select):
         used, fixed = used | int_names(row.whole.cond), fixed | int_names(row.whole.b)
@@ -188,7 +205,20 @@ def check_cache_index(
             raise refuse(f"the extent of {x.var} depends on loops that are not in the table")
         before.add(x.var)
     slot, size = _places([inside[v] for v in table], facts, refuse)
-    return _Plan(path, outer, row, dims, slot, size)
+    return _Plan(path, outer, row, dims, slot, size, step)
+
+
+def _without(
+    row: _Row, shared: Sequence[str], inside: Set[str], refuse: Refuse
+) -> tuple[_Row, Int]:
+    """The row of the first iteration of the shared loops, and how far from it another one is."""
+    step: Int = const(0)
+    for name in shared:
+        line = row.first.linear(name)
+        if line is None or not line[0].names.isdisjoint(inside):
+            raise refuse(f"{name} does not move all rows by the same step")
+        step, row = step + line[0] * var(name), replace(row, first=line[1])
+    return row, step
 
 
 def _row(

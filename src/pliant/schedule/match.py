@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pliant.ir.expr import COMMUTATIVE, Axis, Binary, Expr, Index, Load, Reduce, as_expr
+from pliant.ir.expr import COMMUTATIVE, Axis, Binary, Expr, Index, Load, Reduce
 from pliant.ir.node import Node, transform
 from pliant.loop.bounds import declare_loops
 from pliant.loop.lower_init import CannotSeparateError, lower_init, reduction_loops
@@ -58,7 +58,7 @@ class Match:
         """Where the function's buffer begins."""
         actual, origin = self.places[formal]
         if isinstance(actual, Flat):
-            return BufferRef(actual.buffer, (as_expr(0),) * actual.buffer.rank)
+            return _flat_address(actual.buffer, origin)
         return BufferRef(actual, tuple(map(Index, origin)))
 
 
@@ -273,16 +273,32 @@ class _Matcher:
         have: Sequence[Expr],
         m: Match,
     ) -> Match:
-        """Accesses at places that depend on data: the buffers begin at the same address."""
-        start = (const(0),) * len(have)
-        if len(want) != len(have) or m.places.get(formal, (actual, start))[1] != start:
+        """Accesses at places that depend on data: the buffers begin at the same address, but one
+        may begin as many elements later as the nest adds to what it looks up."""
+        if len(want) != len(have):
             raise NoMatch(f"{actual.name} and {formal.name} are not indexed in the same way")
+        have, start = self.later_start(actual, have, m)
+        if m.places.get(formal, (actual, start))[1] != start:
+            raise NoMatch(f"{actual.name} begins at two places")
         m = replace(m, places={**m.places, formal: (actual, start)})
         for a, b in zip(formal.strides, actual.strides, strict=True):
             m = self.integer(a, b, m, f"step of {actual.name}")
         for i, j in zip(want, have, strict=True):
             m = self.expr(i, j, m)
         return m
+
+    def later_start(
+        self, actual: Memory, have: Sequence[Expr], m: Match
+    ) -> tuple[Sequence[Expr], tuple[Int, ...]]:
+        """The indices without what no loop of the nest changes, where memory is flat, and that."""
+        match actual, have:
+            case Flat(buffer=memory), [Binary(op="add", a=looked_up, b=Index(int_=along))]:
+                inner = frozenset(m.loops.values())
+                start = along.subs(dict.fromkeys(inner, 0))
+                rest = along - start
+                if start != const(0) and rest.names <= inner and as_int(1) in memory.strides:
+                    return (looked_up + Index(rest),), (start,)
+        return have, (const(0),) * len(have)
 
     def _anchored(
         self, formal: Buffer, moved: Int, actual: Memory, here: Int,
@@ -296,6 +312,15 @@ class _Matcher:
             return replace(m, places={**m.places, formal: (actual, origin)})
         start = _address(actual, known[1])
         return self.integer(moved, here - start, m, f"offset in {actual.name}")
+
+
+def _flat_address(memory: Buffer, origin: Sequence[Int]) -> BufferRef:
+    """So many elements after a buffer's first, of which some lie beside one another if not 0."""
+    (start,) = origin
+    at = [const(0)] * memory.rank
+    if start != const(0):
+        at[memory.strides.index(as_int(1))] = start
+    return BufferRef(memory, tuple(map(Index, at)))
 
 
 def _ints(indices: Sequence[Expr], buffer: Memory) -> tuple[Int, ...]:

@@ -2,6 +2,7 @@
 
     parallel over (batch, chunk of panels, block of rows):
       where the rows of this block begin in the first operand    (or: the rows, one after another)
+      for each group of the chunk (of a grouped convolution's: they share that table),
       for each panel of the chunk, for each tile of the block:
         tile[rows, 32] = micro-kernel(rows, panel)               all of the reduction, in registers
         output = epilogue(tile)
@@ -35,11 +36,16 @@ FEWEST: Final = 8  # or so many, if they were less than
 WORK: Final = 1 << 20  # products each: where rows begin is found out in every piece
 ROWS_READ: Final = 64  # fewer are multiplied by weights in less time than it takes to read these
 SHARE: Final = 8  # of them without tuning; of panels twice as many where rows are copied
-UNROLLED: Final = 4  # positions beside one another of which rows are found out at once, at most
 
 
 def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
     """A schedule for a packed contraction and the maps that follow it."""
+    (anchor, _), *_ = spec.members
+    plan = spec.plan(anchor)
+    assert plan is not None
+    if plan.batch and plan.positions and not plan.gather:
+        with suppress(SchedulingError):  # what is there of an image may be another in each group
+            return _scheduled(spec, mm, TASKS, together=True)
     try:
         return _scheduled(spec, mm, TASKS)
     except SchedulingError:
@@ -48,8 +54,9 @@ def contraction_recipe(spec: Spec, mm: MatmulIntrinsic) -> Program:
         return _scheduled(spec, mm, 1)
 
 
-def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
-    """In at least so many tasks, if there is as much to share."""
+def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int, *, together: bool = False) -> Program:
+    """In at least so many tasks, if there is as much to share. `together`: the table of where rows
+    begin is for several groups of channels."""
     p = start(spec, intrinsics=mm.intrinsics)
     (anchor, tensor), *maps = spec.members
     plan = spec.plan(anchor)
@@ -64,7 +71,7 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         p = p.compute_inline(store, keep=store in outputs)
     for name in outputs:
         p = p.transform_block_layout(name, nest.space)
-    batch, rows, columns = nest.outside, nest.loops[ROWS], nest.loops[COLS]
+    batch, rows, columns = [*nest.outside], nest.loops[ROWS], nest.loops[COLS]
     reduced = [nest.loops[x] for x in (POSITIONS, DEPTH) if x in nest.loops]
 
     # Tiles of rows, and panels of columns.
@@ -73,8 +80,8 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     p = p.sample_categorical("block_tiles", SHARES, default=SHARE)
     (tiles,) = p.numbers
     p = p.sample_categorical("chunk_panels", SHARES, default=SHARE * (1 + plan.gather))
-    panels: IntLike
-    (panels,) = p.numbers
+    (most,) = p.numbers
+    panels, groups = as_int(most), as_int(1)  # of a chunk
     wide = p.loop(columns).extent != 1
     p, of = row_tiles(p, rows, most_rows, tiles, mm.row_unit)
     block, tile, row = of.block, of.tile, of.row
@@ -84,10 +91,18 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
         each = maximum(of.height * tiles, ROWS_READ) * mm.columns
         for loop in reduced:
             each = each * p.loop(loop).extent
-        p, panels = _shared(p, LoopRef(panel), panels, [*batch, block], tasks, each)
+        p, panels = _shared(p, "chunk", LoopRef(panel), panels, [*batch, block], tasks, each)
     p = p.split(panel, panels, tail="clip")
-    chunk, panel = p.made
-    p = p.reorder(*batch, chunk, block, panel, tile, row, column, *reduced)
+    chunk, panel = map(LoopRef, p.made)
+    within: list[LoopRef] = []  # loops over the groups of a chunk
+    if together:
+        group, around = batch.pop(), [*batch, chunk, block]
+        fit = maximum(most // panels, 1)
+        p, groups = _shared(p, "groups", group, fit, around, tasks, each * panels)
+        p = p.split(group, groups, tail="clip")
+        batch.append(LoopRef(p.made[0]))
+        within.append(LoopRef(p.made[1]))
+    p = p.reorder(*batch, chunk, block, *within, panel, tile, row, column, *reduced)
 
     # The epilogue runs on a tile that is just done.
     for name in outputs:
@@ -100,20 +115,20 @@ def _scheduled(spec: Spec, mm: MatmulIntrinsic, tasks: int) -> Program:
     source = plan.source
     p, found = rows_by_table(
         p, anchor, source, reduced, block, (tile, row), gather=plan.gather,
-        dtype=mm.copied,
+        dtype=mm.copied, shared=within,
     )  # fmt: skip
 
     # Marks: tasks for threads, vectors for the epilogue, the micro-kernel for the rest.
     depth = p.loop(found.position).extent * p.loop(found.along).extent
     parts = [a.extent for x in plan.positions for a in tensor.reduce_axes if a.var == x]
-    if len(parts) > 1 and not plan.gather:
+    if parts and not plan.gather:
         p = _by_places(p, found.table, parts, mm.lanes)
     for name in found.copies:
         p = _apart(p, p.loops(name)[-2], parts)
-        p, _, inner = vectors(p, p.loops(name)[-1], mm.lanes)
-        for vector in inner:
+        p, _, made = vectors(p, p.loops(name)[-1], mm.lanes)
+        for vector in made:
             p = p.vectorize(vector)
-    work = of.height * tiles * panels * mm.columns * depth // 8
+    work = of.height * tiles * groups * panels * mm.columns * depth // 8
     p = _in_tasks(p, (*batch, chunk, block), work)
     for name in outputs if wide else ():  # one column has no loop
         p = _in_vectors(p, name, tile, mm)
@@ -163,28 +178,30 @@ def _in_vectors(p: Program, name: str, tile: LoopRef, mm: MatmulIntrinsic) -> Pr
 
 
 def _shared(
-    p: Program, panel: LoopRef, most: IntLike, around: Sequence[LoopRef], tasks: int, each: Int
+    p: Program,
+    name: str,
+    loop: LoopRef,
+    most: IntLike,
+    around: Sequence[LoopRef],
+    tasks: int,
+    each: Int,
 ) -> tuple[Program, Int]:
-    """How many panels, at most so many, are a chunk: fewer where rows are too few to keep threads
-    busy; a panel and a block are worth so many products `each`. It gets a name where that is known
-    only at run time."""
-    several, panels = as_int(1), p.loop(panel).extent
-    for loop in around:
-        several = several * p.loop(loop).extent
-    worth = maximum(minimum(several * panels * each // WORK, tasks), min(FEWEST, tasks))
+    """How many iterations of a loop (over panels), at most so many, are a chunk: fewer where rows
+    are too few to keep threads busy; one, in one of all loops around, is worth so many products
+    `each`. It gets a name where that is known only at run time."""
+    several, extent = as_int(1), p.loop(loop).extent
+    for other in around:
+        several = several * p.loop(other).extent
+    worth = maximum(minimum(several * extent * each // WORK, tasks), min(FEWEST, tasks))
     chunks = maximum(ceildiv(worth, maximum(several, 1)), 1)
-    return named(p, "chunk", maximum(minimum(ceildiv(panels, chunks), most), 1))
+    return named(p, name, maximum(minimum(ceildiv(extent, chunks), most), 1))
 
 
 def _by_places(p: Program, table: BlockRef, parts: Sequence[Int], lanes: int) -> Program:
-    """The table of a window by its rows, columns …: of few columns all at once, of more one after
-    the other, of the rows of a tile in vectors (16 to 3 channels, 9 x 9: 0.7 times as long)."""
+    """The table of a window by its rows, columns …, one after the other, of the rows of a tile in
+    vectors: which pixels these are is found out once for all of it, and not for each place in the
+    window (16 to 3 channels, 9 x 9: 0.7 times as long)."""
     p = _apart(p, p.loops(table)[-1], parts)
-    last = p.loop(p.loops(table)[-1]).extent
-    if not last.is_const:
-        return p
-    if last.value <= UNROLLED:
-        return p.unroll(p.loops(table)[-1])
     *_, rows = p.loops(table)[: -len(parts)]
     with suppress(SchedulingError):
         turned = p.reorder(*p.loops(table)[-len(parts) :], rows)
