@@ -134,3 +134,15 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
 def test_others_stay_products(module: nn.Module) -> None:
     f = pliant.compile(module.eval(), (tensor(1, module.in_channels, 32, 32),))
     assert "[contraction" in recipes(f)
+
+
+@pytest.mark.parametrize(("module", "turned"), [
+    (nn.Conv2d(8, 20, 3, 2, 1), True), (nn.Conv2d(12, 12, 5, 1, 2), True),
+    (nn.Conv2d(8, 20, 4, 4), False), (nn.Conv2d(10, 20, 5, 6), False),
+    (nn.Conv2d(8, 20, (2, 3), (2, 2)), True), (nn.Conv2d(7, 20, 5, 2), False),
+])  # fmt: skip
+def test_images_that_windows_read_again_are_turned(module: nn.Module, turned: bool) -> None:
+    """From 8 channels on where windows overlap; others are gathered where they are read once."""
+    f = check(module, module.in_channels, ((12, 15), (31, 24)))
+    assert ("rows read in place" in f.explain()) is turned, f.explain()
+    assert ("[map] copy" in f.explain()) is turned, f.explain()

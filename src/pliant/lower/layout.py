@@ -30,7 +30,7 @@ from pliant.sym.facts import Facts
 
 Order = tuple[int, ...]
 SEVERAL: Final = 4  # elements of one value, of which rows are read where they lie
-MIN_DEPTH: Final = 16  # fewer channels are not worth a copy
+MIN_DEPTH: Final = 16  # fewer channels are not worth a copy, where windows do not overlap
 MIN_RUN: Final = 8  # nor are fewer worth an order of dimensions: their rows are gathered anyhow
 VECTOR: Final = 16  # elements
 MIN_ROW: Final = 8  # shorter rows leave most of a vector empty
@@ -150,10 +150,12 @@ def relay(s: Stages, orders: dict[str, Order]) -> None:
 
 
 def _wanted_last(
-    tensor: Compute, order: Order, constants: Set[str], least: int = MIN_DEPTH
+    tensor: Compute, order: Order, constants: Set[str], least: int | None = None
 ) -> tuple[str, tuple[str, ...]] | None:
     """The iterator along which the operands should be contiguous, and those that may stand beside
-    it; None if it does not matter, as of a contraction over fewer than the `least`."""
+    it; None if it does not matter, as of a contraction over fewer than the `least` (if that is
+    None, than are worth a copy: the fewer the more windows read an element, 8 channels 0.5 to 0.8
+    times as long)."""
     if not tensor.axes:
         return None
     kind = classify(tensor)
@@ -162,12 +164,32 @@ def _wanted_last(
     c = contraction(tensor, constants) if kind == "contraction" else None
     if c is None or not _windowed(tensor) or (len(c.k) < 2 and _read_once(tensor, c, order)):
         return None
+    if least is None:
+        least = MIN_RUN if _overlap(tensor, c.a) else MIN_DEPTH
     extents = {a.var: a.extent for a in tensor.reduce_axes}
     for k in c.k:
         deep = not extents[k].is_const or extents[k].value >= least
         if deep and _dim_of(c.a, k, c.batch) is not None:
             return k, c.batch
     return None
+
+
+def _overlap(tensor: Compute, read: Load) -> bool:
+    """Whether windows that lie beside one another have elements in common."""
+    outer = {a.var for a in tensor.axes}
+    inner = {a.var: a.extent for a in tensor.reduce_axes}
+    for index in read.indices:
+        if not isinstance(index, Index) or index.int_.names.isdisjoint(outer):
+            continue
+        steps = {x: line[0] for x in index.int_.names if (line := index.int_.linear(x))}
+        apart = [steps[x] for x in outer & steps.keys()]
+        reach = as_int(1)
+        for x in inner.keys() & steps.keys():
+            reach = reach + steps[x] * (inner[x] - 1)
+        for step in apart if reach != 1 else ():
+            if not (step.is_const and reach.is_const and reach.value <= step.value):
+                return True
+    return False
 
 
 def _rows_across(
