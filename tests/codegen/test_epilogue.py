@@ -207,6 +207,19 @@ def test_no_memory_for_the_tile() -> None:
     assert on_the_stack(kernel.text()) <= on_the_stack(kernel.kernel.text()) < 28
 
 
+@pytest.mark.parametrize(("name", "lines"), [
+    ("relu", 0), ("added", 28), ("a scale a row", 0), ("a scale a column", 0),
+])  # fmt: skip
+def test_rows_that_are_read_in_the_end_are_asked_for(name: str, lines: int) -> None:
+    """28 lines of 14 rows, before the product; what is in few lines is near anyhow."""
+    (kernel,) = called(layer(name, 64), inputs(name, 28, 64), AVX512)
+    whole = kernel.text()
+    variant = whole[whole.index("_m14(") :]
+    before = variant[: variant.index("phi")]
+    assert before.count("@llvm.prefetch.p0(") == lines
+    assert variant[: variant.index("ret i32")].count("@llvm.prefetch.p0(") - lines in (1, 2)
+
+
 KEPT: dict[str, tuple[Then, int]] = {
     "takes longer than to store": (torch.sigmoid, 28),
     "many operations": (lambda y: nf.hardswish(y) * y + nf.hardtanh(y * 2.0 - 3.0), 28),

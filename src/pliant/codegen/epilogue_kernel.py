@@ -15,7 +15,7 @@ from pliant.codegen.epilogue import COLUMN, ROW, TILE, Epilogue, least_rows
 from pliant.codegen.llvm.emitter import Options, emit_inside
 from pliant.codegen.llvm.types import memory_type, value_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
-from pliant.codegen.microkernel import MicroKernel, Row, dispatch, variant
+from pliant.codegen.microkernel import LINE, MicroKernel, Row, dispatch, prefetch, variant
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import For, Function, Store, for_, seq, statements
 from pliant.sym.expr import as_int, var
@@ -55,9 +55,28 @@ def _text(k: EpilogueKernel) -> str:
     least = least_rows(kernel)
     names = {m: f"{k.symbol}_m{m}" for m in range(least, kernel.rows + 1)}
     for m, name in names.items():
-        variant(module, kernel, name, params, m, lambda t, sums: _end(t, k, sums))
+        variant(
+            module, kernel, name, params, m, lambda t, sums: _end(t, k, sums),
+            lambda t: _begin(t, k, m),
+        )  # fmt: skip
     dispatch(module, k.symbol, params, [names[least]] * least + list(names.values()))
     return module.render()
+
+
+def _begin(t: FunctionText, k: EpilogueKernel, m: int) -> None:
+    """Ask for the rows that are read in the end: they come while the tile is multiplied."""
+    body = k.epilogue.body
+    written = {s.buffer for s in statements(body.body) if isinstance(s, Store)}
+    for x in body.buffers[1:]:
+        if x in written or x.rank < 2:
+            continue
+        step = t.assign(f"mul i64 %{x.strides[0]}, {x.dtype.bytes}")
+        row = f"%{x.name}"
+        for i in range(m):
+            if i:
+                row = t.assign(f"getelementptr i8, ptr {row}, i64 {step}")
+            for line in range(0, k.kernel.columns * x.dtype.bytes, LINE):
+                prefetch(t, t.assign(f"getelementptr i8, ptr {row}, i64 {line}"), 3)
 
 
 def _end(t: FunctionText, k: EpilogueKernel, sums: list[Row]) -> None:

@@ -55,6 +55,7 @@ LINE: Final = 64  # bytes of a cache line
 
 Words = Callable[[int, int], str]  # the word of a row at a step of an unrolled loop
 Row = list[tuple[str, int]]  # vectors of a row's sums, and how many each holds
+Begin = Callable[[FunctionText], None]  # what is done before anything is multiplied
 End = Callable[[FunctionText, list[Row]], None]  # what becomes of all rows' sums
 
 
@@ -214,13 +215,21 @@ def go_on(t: FunctionText, fn: str, params: str = PARAMS) -> None:
 
 
 def variant(
-    module: ModuleText, kernel: MicroKernel, name: str, params: str, m: int, end: End
+    module: ModuleText,
+    kernel: MicroKernel,
+    name: str,
+    params: str,
+    m: int,
+    end: End,
+    begin: Begin | None = None,
 ) -> None:
     """for p: take m row pointers; for k: one update of the accumulators. Then `end`, with sums.
 
     Accumulators: sets of m * vectors sums and, where the steps add a bias, its sums.
     """
     t = FunctionText(module)
+    if begin is not None:
+        begin(t)
     vec, sums = kernel.vector, m * kernel.vectors
     sets, steps = unrolled(kernel, m)
     each = sums + kernel.vectors * bool(kernel.dot.biased)
@@ -288,14 +297,19 @@ def _first_asked(t: FunctionText, kernel: MicroKernel, position: str) -> str:
     return t.assign(f"getelementptr {kernel.word}, ptr %b, i64 {there}")
 
 
+def prefetch(t: FunctionText, at: str, locality: int) -> None:
+    """Ask for a line, to be read: 3 is the first cache, 2 the second."""
+    how = [("i32", "0"), ("i32", str(locality)), ("i32", "1")]  # to read, level, data
+    t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
+
+
 def _ask(t: FunctionText, kernel: MicroKernel, there: str, steps: int) -> str:
     """Ask for as much of it, into the second-level cache, as the steps' share; where the rest is.
     Lines are asked for twice where a share is less than one."""
     share = kernel.columns * kernel.group * kernel.b.bytes * steps // TURNS
     for line in range(0, share, LINE):
         at = t.assign(f"getelementptr i8, ptr {there}, i64 {line}")
-        how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, level, data
-        t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
+        prefetch(t, at, 2)
     return t.assign(f"getelementptr i8, ptr {there}, i64 {share}")
 
 
