@@ -9,7 +9,7 @@ registers, and the epilogue runs on it without loops.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from pliant.codegen.epilogue import COLUMN, ROW, TILE, Epilogue, least_rows
 from pliant.codegen.llvm.emitter import Options, emit_inside
@@ -55,10 +55,8 @@ def _text(k: EpilogueKernel) -> str:
     least = least_rows(kernel)
     names = {m: f"{k.symbol}_m{m}" for m in range(least, kernel.rows + 1)}
     for m, name in names.items():
-        variant(
-            module, kernel, name, params, m, lambda t, sums: _end(t, k, sums),
-            lambda t: _begin(t, k, m),
-        )  # fmt: skip
+        begin, end = partial(_begin, k=k, m=m), partial(_end, k=k)
+        variant(module, kernel, name, params, m, end, begin)
     dispatch(module, k.symbol, params, [names[least]] * least + list(names.values()))
     return module.render()
 
@@ -79,7 +77,7 @@ def _begin(t: FunctionText, k: EpilogueKernel, m: int) -> None:
                 prefetch(t, t.assign(f"getelementptr i8, ptr {row}, i64 {line}"), 3)
 
 
-def _end(t: FunctionText, k: EpilogueKernel, sums: list[Row]) -> None:
+def _end(t: FunctionText, sums: list[Row], k: EpilogueKernel) -> None:
     kernel, m = k.kernel, len(sums)
     body = k.epilogue.body
     tile = t.alloca(f"[{m * kernel.columns} x {memory_type(kernel.c)}]", 64)
