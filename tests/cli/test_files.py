@@ -95,6 +95,32 @@ def test_devices_stay_what_they_are(cli: Run, model: Path, tmp_path: Path) -> No
     assert (tmp_path / "null").is_symlink() and Path("/dev/null").is_char_device()
 
 
+LOST = """
+import sys, time, weakref
+from pliant import cli
+
+class Held: ...
+
+def dispatch(arguments):
+    held = Held()
+    seen = weakref.ref(held, lambda _: exec("raise KeyboardInterrupt"))
+    del held
+    time.sleep(60)
+
+cli._dispatch = dispatch
+sys.exit(cli.main([]))
+"""
+
+
+def test_an_interrupt_where_none_can_be_raised(tmp_path: Path) -> None:
+    """Python drops it in the callback of a weak reference; interned nodes have one each."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], env=environment(tmp_path), capture_output=True, text=True,
+        timeout=50,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "pliant: interrupted\n")
+
+
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("phase", ["import", "kernels"])

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from types import FrameType
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with contextlib.suppress(ValueError):  # not in the main thread: the signal is another's
         signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _again_if_interrupted
     try:
         return _dispatch(arguments)
     except PliantError as error:
@@ -105,6 +108,15 @@ def _report(text: str, code: int) -> int:
         traceback.print_exc()
     print(f"pliant: {text}", file=sys.stderr)
     return code
+
+
+def _again_if_interrupted(lost: sys.UnraisableHookArgs) -> None:
+    """A signal that comes where Python cannot raise what it asks for, as in the callback of a weak
+    reference, is sent again a little later: else nothing would end."""
+    if lost.exc_type is KeyboardInterrupt:
+        threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
