@@ -152,7 +152,7 @@ def places(y: i64[5, "k*LANES"], k: i64, h: i64, w: i64, s: i64):
 """
 
 
-@pytest.mark.parametrize("lanes", [2, 8, 16, 64])
+@pytest.mark.parametrize("lanes", [2, 7, 12, 16, 24, 64])
 @pytest.mark.parametrize("known", ["", "h", "w", "hw"])
 def test_digits_in_lanes(lanes: int, known: str) -> None:
     """Quotients of quotients in lanes, of numbers below zero too, by divisors smaller and larger

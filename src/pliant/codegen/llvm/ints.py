@@ -6,7 +6,7 @@ dividend is provably non-negative, else a signed one with a correction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pliant.codegen.llvm.advance import Advanced, Loop, Quotient, advance, quotient_of
 from pliant.codegen.llvm.types import vector_type
@@ -15,6 +15,8 @@ from pliant.sym.expr import Int, as_int
 
 if TYPE_CHECKING:
     from pliant.codegen.llvm.emitter import Emitter
+
+MOST_LANES: Final = 128  # twice its square is less than 65536
 
 
 def emit_uniform(e: Emitter, x: Int) -> str:
@@ -129,7 +131,8 @@ def _lanes_of(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str, str
     before loops that change nothing of it.
     """
     den = e.resolve(den)
-    if e.is_varying(den) or (den.is_const and den.value & (den.value - 1) == 0):
+    shifts = den.is_const and den.value & (den.value - 1) == 0
+    if e.is_varying(den) or shifts or lanes > MOST_LANES:
         return None
     steps = _steps(e, e.resolve(num), lanes)
     if steps is None:
@@ -145,12 +148,14 @@ def _lanes_of(e: Emitter, num: Int, den: Int, lanes: int) -> tuple[str, str, str
     rest = t.assign(f"select {flag} {over}, {kind} {less}, {kind} {r}")
     if e.facts.le(lanes, den):
         return q0, q, rest
-    # r < d + lanes < 2*lanes, so that r/d is (r*m) >> 16 with m = 65536/d rounded up.
-    small = t.assign(f"and {kind} {r}, splat (i64 {2 * lanes - 1})")
+    # r < d + lanes < 2*lanes, so that r/d is (r*m) >> 16 with m = 65536/d rounded up: that is less
+    # than one too large, and r/65536 less than 1/d.
+    digits = (1 << (2 * lanes).bit_length()) - 1  # known to be small, it is multiplied at once
+    small = t.assign(f"and {kind} {r}, splat (i64 {digits})")
     m = t.assign(f"add i64 {t.assign(f'udiv i64 65535, {d}')}, 1")
     scaled = t.assign(f"mul nuw {kind} {small}, {e.splat(m, 'i64')}")
     often = t.assign(f"lshr {kind} {scaled}, splat (i64 16)")
-    low = t.assign(f"and i64 {d}, {lanes - 1}")
+    low = t.assign(f"and i64 {d}, {digits}")
     taken = t.assign(f"mul nuw {kind} {often}, {e.splat(low, 'i64')}")
     left = t.assign(f"sub {kind} {small}, {taken}")
     once = t.assign(f"icmp uge i64 {d}, {lanes}")
