@@ -114,7 +114,10 @@ def _again_if_interrupted(lost: sys.UnraisableHookArgs) -> None:
     """A signal that comes where Python cannot raise what it asks for, as in the callback of a weak
     reference, is sent again a little later: else nothing would end."""
     if lost.exc_type is KeyboardInterrupt:
-        threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT)).start()
+        # Where SIGINT is ignored, as of a shell's background jobs, it was the other.
+        is_handled = signal.getsignal(signal.SIGTERM) is _terminate
+        again = signal.SIGTERM if is_handled else signal.SIGINT
+        threading.Timer(0.001, os.kill, (os.getpid(), again)).start()
     else:
         sys.__unraisablehook__(lost)
 
