@@ -15,7 +15,7 @@ from pliant.codegen.epilogue import COLUMN, ROW, TILE, Epilogue, least_rows
 from pliant.codegen.llvm.emitter import Options, emit_inside
 from pliant.codegen.llvm.types import memory_type, value_type
 from pliant.codegen.llvm.writer import FunctionText, ModuleText
-from pliant.codegen.microkernel import LINE, MicroKernel, Row, dispatch, prefetch, variant
+from pliant.codegen.microkernel import LINE, MicroKernel, Row, dispatch, variant
 from pliant.loop.rewrite import subst
 from pliant.loop.stmt import For, Function, Store, for_, seq, statements
 from pliant.sym.expr import as_int, var
@@ -74,7 +74,8 @@ def _begin(t: FunctionText, k: EpilogueKernel, m: int) -> None:
             if i:
                 row = t.assign(f"getelementptr i8, ptr {row}, i64 {step}")
             for line in range(0, k.kernel.columns * x.dtype.bytes, LINE):
-                prefetch(t, t.assign(f"getelementptr i8, ptr {row}, i64 {line}"), 3)
+                at = t.assign(f"getelementptr i8, ptr {row}, i64 {line}")
+                t.prefetch(at, cache=1)
 
 
 def _end(t: FunctionText, sums: list[Row], k: EpilogueKernel) -> None:

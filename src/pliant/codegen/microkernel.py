@@ -297,19 +297,13 @@ def _first_asked(t: FunctionText, kernel: MicroKernel, position: str) -> str:
     return t.assign(f"getelementptr {kernel.word}, ptr %b, i64 {there}")
 
 
-def prefetch(t: FunctionText, at: str, locality: int) -> None:
-    """Ask for a line, to be read: 3 is the first cache, 2 the second."""
-    how = [("i32", "0"), ("i32", str(locality)), ("i32", "1")]  # to read, level, data
-    t.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
-
-
 def _ask(t: FunctionText, kernel: MicroKernel, there: str, steps: int) -> str:
     """Ask for as much of it, into the second-level cache, as the steps' share; where the rest is.
     Lines are asked for twice where a share is less than one."""
     share = kernel.columns * kernel.group * kernel.b.bytes * steps // TURNS
     for line in range(0, share, LINE):
         at = t.assign(f"getelementptr i8, ptr {there}, i64 {line}")
-        prefetch(t, at, 2)
+        t.prefetch(at, cache=2)
     return t.assign(f"getelementptr i8, ptr {there}, i64 {share}")
 
 

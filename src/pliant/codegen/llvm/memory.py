@@ -668,10 +668,9 @@ def ask_for(e: Emitter, name: str, s: loop.Stmt, ask: Ask) -> None:
 
 def _ask(e: Emitter, address: str, size: int, cache: int, *, write: bool) -> None:
     """Ask for so many bytes, to read or to write, into the caches from this level on, as data."""
-    how = [("i32", str(int(write))), ("i32", str(4 - cache)), ("i32", "1")]
     for byte in range(0, size, LINE):
         at = e.text.assign(f"getelementptr i8, ptr {address}, i64 {byte}")
-        e.text.intrinsic("llvm.prefetch.p0", "void", [("ptr", at), *how])
+        e.text.prefetch(at, cache, write=write)
 
 
 def fence(e: Emitter) -> None:

@@ -61,8 +61,7 @@ def _text(module: ModuleText, symbol: str, dtype: DType, n: int, asks: bool) -> 
         rows.append(t.assign(f"load {kind}, ptr {line}, align {dtype.bytes}"))
         if asks:
             right = t.assign(f"getelementptr {element}, ptr {line}, i64 {n}")
-            how = [("i32", "0"), ("i32", "2"), ("i32", "1")]  # to read, data, into the second cache
-            t.intrinsic("llvm.prefetch.p0", "void", [("ptr", right), *how])
+            t.prefetch(right, cache=2)
     for j, row in enumerate(_turned(t, rows, kind, n, min(n, PART // dtype.bytes))):
         line = t.assign(f"getelementptr {element}, ptr %y, i64 {j * n}")
         t.line(f"store {kind} {row}, ptr {line}, align {dtype.bytes}")

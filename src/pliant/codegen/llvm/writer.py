@@ -140,6 +140,11 @@ class FunctionText:
             return ""
         return self.assign(call)
 
+    def prefetch(self, address: str, cache: int, *, write: bool = False) -> None:
+        """Ask for a line, to read or to write it, into the caches from this level on, as data."""
+        how = [("i32", str(int(write))), ("i32", str(4 - cache)), ("i32", "1")]
+        self.intrinsic("llvm.prefetch.p0", "void", [("ptr", address), *how])
+
     def render(self, header: str) -> str:
         """The whole function; the entry block holds the allocas and falls into the body."""
         return "\n".join([f"{header} {{", "entry:", *self._entry, *_flat(self._lines), "}"])
