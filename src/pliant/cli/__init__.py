@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -117,7 +116,8 @@ def _again_if_interrupted(lost: sys.UnraisableHookArgs) -> None:
         # Where SIGINT is ignored, as of a shell's background jobs, it was the other.
         is_handled = signal.getsignal(signal.SIGTERM) is _terminate
         again = signal.SIGTERM if is_handled else signal.SIGINT
-        threading.Timer(0.001, os.kill, (os.getpid(), again)).start()
+        main = threading.main_thread().ident  # another thread would not wake it
+        threading.Timer(0.001, signal.pthread_kill, (main, again)).start()
     else:
         sys.__unraisablehook__(lost)
 
