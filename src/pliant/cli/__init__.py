@@ -117,7 +117,7 @@ def _again_if_interrupted(lost: sys.UnraisableHookArgs) -> None:
         is_handled = signal.getsignal(signal.SIGTERM) is _terminate
         again = signal.SIGTERM if is_handled else signal.SIGINT
         main = threading.main_thread().ident  # another thread would not wake it
-        threading.Timer(0.001, signal.pthread_kill, (main, again)).start()
+        threading.Timer(0.2, signal.pthread_kill, (main, again)).start()
     else:
         sys.__unraisablehook__(lost)
 
